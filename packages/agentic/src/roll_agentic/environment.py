@@ -1,0 +1,47 @@
+"""The seam that every environment fits; `check_environment` tests an implementation.
+
+The shape is that of Gymnasium and GEM with text for observations and actions, so their text
+environments fit as they are. Methods may be plain or `async`.
+"""
+
+from collections.abc import Awaitable, Mapping
+from typing import Protocol, TypeAlias
+
+Info: TypeAlias = Mapping[str, object]
+Reset: TypeAlias = tuple[str, Info]
+Step: TypeAlias = tuple[str, float, bool, bool, Info]
+
+
+class Environment(Protocol):
+    """A world that answers a policy's actions, one episode after the other.
+
+    Plain methods are called in a thread, always the same one for an episode, so they may block.
+    """
+
+    def reset(self, *, seed: int) -> Reset | Awaitable[Reset]:
+        """Start an episode.
+
+        Args:
+            seed: At least 0; the same seed gives the same episode, whatever happened before.
+
+        Returns:
+            `(observation, info)`: the first text for the policy, and what may interest others.
+        """
+        ...
+
+    def step(self, action: str, /) -> Step | Awaitable[Step]:
+        """Answer one action.
+
+        An action that makes no sense is answered in the observation and uses up a turn; it never
+        raises. Once an episode is over, `step` raises until the next `reset`.
+
+        Args:
+            action: What the policy said.
+
+        Returns:
+            `(observation, reward, terminated, truncated, info)`: the reward of this step is finite;
+            `terminated` means that the task is over by its own rules, `truncated` that it was cut
+            off from outside. `info["action_is_valid"]`, where present, tells whether the action
+            made sense.
+        """
+        ...

@@ -1,0 +1,122 @@
+"""`roll-launch check`: the resolved configuration, what it comes to, where it runs, what it takes, and a dry run."""
+
+import asyncio
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from roll_hw import (
+    HwError,
+    MemoryEstimate,
+    TransformerShape,
+    detect_platform,
+    estimate_rollout_memory,
+    estimate_training_memory,
+    parameter_count,
+    transformer_shape,
+)
+
+from roll_launch.config import RlvrStage, RunConfig, derive, derived_rows, dump_config
+from roll_launch.dry_run import DRY_STEPS, dry_run
+from roll_launch.models import model_config_mapping
+from roll_launch.plan import RlvrPlan, SftPlan, StagePlan, plan_stages
+from roll_launch.processors import processors
+from roll_launch.run_directory import RunDirectory
+
+BYTES_PER_PARAMETER = {"float32": 4, "bfloat16": 2}
+
+
+def check_run(config: RunConfig) -> int:
+    """Prints everything that is known before a run and runs it dry; returns 0.
+
+    Raises:
+        RollLaunchError: Whatever a run would stop for.
+    """
+    console = Console(file=sys.stdout, soft_wrap=True, highlight=False)
+    plans = plan_stages(config, RunDirectory(root=Path(config.directory) / f"{datetime.now():%Y%m%d-%H%M%S}"))
+    console.print("[bold]resolved configuration[/bold]")
+    console.print(dump_config(config), markup=False)
+    for plan, derived in zip(plans, derive(config), strict=True):
+        _print_table(console, f"stage {derived.stage} ({derived.pipeline})", [*derived_rows(derived), *_data_rows(plan)])
+        _print_table(console, f"layout of {derived.stage}", _layout_rows(config, plan))
+        _print_table(console, f"memory of {derived.stage}, estimated", _memory_rows(plan))
+    began = time.monotonic()
+    results = asyncio.run(dry_run(config, plans))
+    for name, result in results.items():
+        console.print(
+            f"dry run of {name}: {result.steps} of {DRY_STEPS} steps, {result.samples} samples, no fault", markup=False
+        )
+    console.print(f"ready; the dry run took {time.monotonic() - began:.1f} s", markup=False)
+    return 0
+
+
+def _print_table(console: Console, title: str, rows: list[tuple[str, str]]) -> None:
+    table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for label, value in rows:
+        table.add_row(label, value)
+    console.print(table)
+    console.print()
+
+
+def _data_rows(plan: StagePlan) -> list[tuple[str, str]]:
+    if isinstance(plan, SftPlan):
+        epochs = plan.stage.steps * plan.stage.batch_size / len(plan.samples)
+        return [("demonstrations", f"{len(plan.samples):,} ({plan.dropped:,} too long), {epochs:.2f} epochs")]
+    epochs = plan.stage.steps * plan.stage.rollout.prompts_per_step / len(plan.prompts.prompts)
+    rows = [("prompts", f"{len(plan.prompts.prompts):,} ({plan.prompts.dropped:,} too long), {epochs:.2f} epochs")]
+    if plan.heldout is not None:
+        rows.append(("held-out prompts", f"{len(plan.heldout.prompts):,} ({plan.heldout.dropped:,} too long)"))
+    return rows
+
+
+def _layout_rows(config: RunConfig, plan: StagePlan) -> list[tuple[str, str]]:
+    """Each role: how many processes, on which device, with how many threads."""
+    here, learner = processors(), plan.stage.learner
+    where = "Ray actor" if config.runtime.kind == "ray" else "thread of this process"
+    rows = [("machine", f"{here} processors, platform {detect_platform().name}")]
+    rows.append(("trainer", f"1 {where} on {learner.device}, {learner.threads or here} threads"))
+    if isinstance(plan.stage, RlvrStage):
+        rollout = plan.stage.rollout
+        threads = rollout.engine.threads or max(1, here // rollout.replicas)
+        rows.append(
+            ("actors", f"{rollout.replicas} {where}(s) on {rollout.engine.device}, {threads} threads each; "
+             f"{rollout.engine.kind} engine, batch {rollout.engine.max_batch}")
+        )  # fmt: skip
+        rows.append(("reward workers", f"{plan.stage.rewards.workers} {where}(s), grader {plan.stage.rewards.grader.name}"))
+    return rows
+
+
+def _memory_rows(plan: StagePlan) -> list[tuple[str, str]]:
+    """GiB of each role by part, from the model's configuration alone."""
+    try:
+        shape = transformer_shape(model_config_mapping(plan.model))
+    except HwError as error:
+        return [("model", f"not estimated: {error}")]
+    width = BYTES_PER_PARAMETER[plan.model.dtype]
+    training = estimate_training_memory(
+        shape, bytes_per_parameter=width, micro_batch_tokens=plan.stage.learner.micro_batch_tokens
+    )
+    rows = [("parameters", f"{parameter_count(shape):,}"), ("trainer", _memory(training))]
+    if isinstance(plan, RlvrPlan):
+        rows.append(("each actor", _memory(_rollout_memory(plan, shape, width))))
+    return rows
+
+
+def _rollout_memory(plan: RlvrPlan, shape: TransformerShape, width: int) -> MemoryEstimate:
+    rollout = plan.stage.rollout
+    return estimate_rollout_memory(
+        shape,
+        bytes_per_parameter=width,
+        max_batch=rollout.engine.max_batch,
+        max_context=rollout.max_prompt_tokens + plan.sampling.max_tokens,
+    )
+
+
+def _memory(estimate: MemoryEstimate) -> str:
+    parts = ", ".join(f"{name} {gib:.3f}" for name, gib in estimate.parts.items())
+    return f"{estimate.total_gib:.3f} GiB ({parts})"

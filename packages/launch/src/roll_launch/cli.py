@@ -1,0 +1,58 @@
+"""The command line: parses first, imports what a command needs after that."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+OPTIONS = ("--help", "--version", "--run-dir")
+OVERRIDES = "a.b.c=value (or --a.b.c value) replaces one value of the file; lists by index or stage name"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code: 0, 1 (a run failed), 2 (bad input), 130 (interrupted)."""
+    known = _parser().parse_args(_dotted(sys.argv[1:] if arguments is None else arguments))
+    from roll_launch.commands import check, run
+
+    return check(known.config, known.overrides) if known.command == "check" else run(
+        known.config, known.overrides, run_dir=known.run_dir
+    )
+
+
+def _dotted(arguments: Sequence[str]) -> list[str]:
+    """Turns `--a.b value` and `--a.b=value` into `a.b=value`; the options of the command line itself stay."""
+    plain: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        name = argument.partition("=")[0]
+        if not argument.startswith("--") or name in OPTIONS or argument == "--":
+            plain.append(argument)
+        elif "=" in argument:
+            plain.append(argument.removeprefix("--"))
+        else:
+            value = next(rest, None)
+            plain.append(argument.removeprefix("--") + ("" if value is None else f"={value}"))
+    return plain
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="roll-launch",
+        description="Reinforcement-learning post-training of language models from one YAML file.",
+    )
+    parser.add_argument("--version", action="version", version=f"roll-launch {metadata.version('roll-launch')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run all stages of a configuration")
+    run.add_argument("--run-dir", type=Path, help="write here (new or empty) and not into a dated sub-directory")
+    check = commands.add_parser(
+        "check", help="check a configuration, print what it comes to, and run it dry on a fake engine"
+    )
+    for command in (run, check):
+        command.add_argument("config", type=Path, help="a YAML file, such as examples/quickstart.yaml")
+        command.add_argument("overrides", nargs="*", metavar="a.b.c=value", help=OVERRIDES)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""What `roll-launch run` and `roll-launch check` do; `cli.py` parses for them."""
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from roll_launch.config import RunConfig, check_existence, dump_config, load_config
+from roll_launch.errors import RollLaunchError
+from roll_launch.plan import StagePlan, plan_stages
+from roll_launch.prepare import run_preparation
+from roll_launch.run_directory import RunDirectory, environment_report, write_json
+
+EXIT_OK, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+DETAIL_LINES = 25
+"""Of a worker's traceback, so that a report stays on one screen."""
+
+
+def run(config_path: Path, overrides: Sequence[str], *, run_dir: Path | None) -> int:
+    """Runs a configuration; returns the exit code."""
+    console = Console(stderr=True)
+    try:
+        config = _load(config_path, overrides)
+        check_existence(config)
+        directory = RunDirectory.create(Path(config.directory), now=datetime.now(), exact=run_dir)
+        _log_to(directory.log, console)
+        directory.config.write_text(dump_config(config), encoding="utf-8")
+        write_json(directory.environment, environment_report())
+        prepare(config, console)
+        plans = plan_stages(config, directory)
+    except RollLaunchError as error:
+        return _bad_input(error)
+    console.print(f"{config.name}: {', '.join(plan.stage.name for plan in plans)} in {directory.root}", highlight=False)
+    return _execute(config, plans, directory, console)
+
+
+def check(config_path: Path, overrides: Sequence[str]) -> int:
+    """Checks a configuration, prints what it comes to and runs it dry; returns the exit code."""
+    from roll_launch.check import check_run
+
+    console = Console(stderr=True)
+    try:
+        config = _load(config_path, overrides)
+        check_existence(config)
+        prepare(config, console)
+        return check_run(config)
+    except RollLaunchError as error:
+        return _bad_input(error)
+
+
+def prepare(config: RunConfig, console: Console) -> None:
+    """Runs the preparations whose directories do not hold them yet."""
+    for preparation in config.prepare:
+        if run_preparation(preparation.callable, Path(preparation.directory), preparation.arguments):
+            console.print(f"prepared {preparation.directory} with {preparation.callable}", highlight=False)
+
+
+def _load(path: Path, overrides: Sequence[str]) -> RunConfig:
+    config = load_config(path, overrides).config
+    # Callables named by import path may stand beside the user's working directory, as with `python -m`.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    return config
+
+
+def _execute(config: RunConfig, plans: list[StagePlan], directory: RunDirectory, console: Console) -> int:
+    from roll_launch.run import Run
+
+    outcome = asyncio.run(Run(config, plans, directory, console).execute())
+    console.print(f"{outcome.status}; summary in {directory.summary}", highlight=False)
+    if outcome.status == "finished":
+        return EXIT_OK
+    if outcome.status == "interrupted":
+        _leave_now_if_threads_are_busy(EXIT_INTERRUPTED)
+        return EXIT_INTERRUPTED
+    if outcome.detail:
+        print("\n".join(outcome.detail.splitlines()[-DETAIL_LINES:]), file=sys.stderr)
+    print(f"the run failed; log in {directory.log}\n{outcome.cause}", file=sys.stderr)
+    _leave_now_if_threads_are_busy(EXIT_FAILED)
+    return EXIT_FAILED
+
+
+def _leave_now_if_threads_are_busy(code: int) -> None:
+    """Python would wait at exit for a role's thread that is still computing a step that nobody wants any more."""
+    if any(thread.is_alive() for thread in threading.enumerate() if thread.name.startswith(("trainer", "actor-"))):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        logging.shutdown()
+        os._exit(code)
+
+
+def _bad_input(error: RollLaunchError) -> int:
+    print(f"roll-launch: {error}", file=sys.stderr)
+    return EXIT_BAD_INPUT
+
+
+def _log_to(path: Path, console: Console) -> None:
+    """Everything from INFO goes to the run's log; warnings also to the screen."""
+    from rich.logging import RichHandler
+
+    file = logging.FileHandler(path, encoding="utf-8")
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    screen = RichHandler(console=console, show_path=False, show_time=False, level=logging.WARNING)
+    logger = logging.getLogger()
+    logger.setLevel(logging.INFO)
+    logger.addHandler(file)
+    logger.addHandler(screen)

@@ -1,0 +1,96 @@
+"""A run's configuration: YAML, command line and environment, strictly checked before anything starts."""
+
+from roll_launch.config.derived import Derived, derive, derived_rows, evaluation_steps
+from roll_launch.config.document import Document
+from roll_launch.config.dump import dump_config, dump_data
+from roll_launch.config.existence import check_existence
+from roll_launch.config.load import LoadedConfig, load_config, load_text
+from roll_launch.config.problems import ConfigError, Problem
+from roll_launch.config.schema.algorithm import AlgorithmConfig, KlConfig
+from roll_launch.config.schema.checkpoint import CheckpointConfig, PolicyDeadlines, SupervisedDeadlines
+from roll_launch.config.schema.data import (
+    DataConfig,
+    HfData,
+    JsonlData,
+    ParquetData,
+    PythonData,
+    ReasoningGymData,
+)
+from roll_launch.config.schema.learner import (
+    LearnerConfig,
+    OptimizerConfig,
+    PolicyLearnerConfig,
+    SupervisedLearnerConfig,
+)
+from roll_launch.config.schema.model import ModelConfig, PretrainedModel, RandomModel, StageModel
+from roll_launch.config.schema.rewards import GraderConfig, OverlongConfig, RewardsConfig
+from roll_launch.config.schema.rollout import (
+    FiltersConfig,
+    RolloutConfig,
+    SamplingConfig,
+    TransformersEngineConfig,
+)
+from roll_launch.config.schema.run import (
+    LocalRuntimeConfig,
+    PreparationConfig,
+    RayRuntimeConfig,
+    RunConfig,
+    RuntimeConfig,
+    TrackingConfig,
+)
+from roll_launch.config.schema.stages import EvaluationConfig, RlvrStage, SftStage, StageConfig
+from roll_launch.config.section import Finding, Section
+
+__all__ = [
+    "AlgorithmConfig",
+    "CheckpointConfig",
+    "ConfigError",
+    "DataConfig",
+    "Derived",
+    "Document",
+    "EvaluationConfig",
+    "FiltersConfig",
+    "Finding",
+    "GraderConfig",
+    "HfData",
+    "JsonlData",
+    "KlConfig",
+    "LearnerConfig",
+    "LoadedConfig",
+    "LocalRuntimeConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "OverlongConfig",
+    "ParquetData",
+    "PolicyDeadlines",
+    "PolicyLearnerConfig",
+    "PreparationConfig",
+    "PretrainedModel",
+    "Problem",
+    "PythonData",
+    "RandomModel",
+    "RayRuntimeConfig",
+    "ReasoningGymData",
+    "RewardsConfig",
+    "RlvrStage",
+    "RolloutConfig",
+    "RunConfig",
+    "RuntimeConfig",
+    "SamplingConfig",
+    "Section",
+    "SftStage",
+    "StageConfig",
+    "StageModel",
+    "SupervisedDeadlines",
+    "SupervisedLearnerConfig",
+    "TrackingConfig",
+    "TransformersEngineConfig",
+    "check_existence",
+    "derive",
+    "derived_rows",
+    "dump_config",
+    "dump_data",
+    "evaluation_steps",
+    "load_config",
+    "load_text",
+]

@@ -1,0 +1,1 @@
+"""The models of roll-launch's configuration file, a file a noun; `roll_launch.config` re-exports them."""

@@ -1,0 +1,15 @@
+"""Kinds of values that several sections have."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Count = Annotated[int, Field(ge=1)]
+NonNegative = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+Dtype = Literal["float32", "bfloat16"]
+Overlong = Literal["error", "drop"]
+CallablePath = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
+"""`package.module:function`."""
+StageName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+"""Letters, digits, `_` and `-`, so that it can be a directory and a part of a dotted key."""

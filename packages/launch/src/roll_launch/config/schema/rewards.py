@@ -1,0 +1,86 @@
+"""How responses become rewards."""
+
+import dataclasses
+import difflib
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field
+from roll_rewards import GRADERS, RewardError, make_grader
+
+from roll_launch.config.schema.kinds import Count, Seconds
+from roll_launch.config.section import Finding, Section
+
+IMPORTING_GRADERS = frozenset({"python", "reasoning_gym"})
+"""Graders that import other packages when made; whether those are there is for `existence.py` to say."""
+
+
+class GraderConfig(Section):
+    """A grader of roll_rewards by name."""
+
+    name: str = Field(description=f"One of {', '.join(GRADERS)}.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Of the grader; see roll-rewards.")
+
+    def findings(self) -> Iterator[Finding]:
+        if self.name not in GRADERS:
+            hint = _did_you_mean(self.name, list(GRADERS))
+            yield Finding(
+                path=("name",), message="unknown grader", got=self.name, allowed=", ".join(GRADERS), hint=hint
+            )
+            return
+        # Every class in the table is a dataclass; its protocol cannot say so.
+        fields = {field.name: field for field in dataclasses.fields(GRADERS[self.name])}  # type: ignore[arg-type]
+        unknown = [option for option in self.options if option not in fields]
+        for option in unknown:
+            yield Finding(
+                path=("options", option),
+                message=f"unknown option of grader {self.name}",
+                allowed=", ".join(fields) or "none",
+                hint=_did_you_mean(option, list(fields)),
+            )
+        missing = [
+            name
+            for name, field in fields.items()
+            if field.default is field.default_factory is dataclasses.MISSING and name not in self.options
+        ]
+        for name in missing:
+            yield Finding(path=("options", name), message=f"required option of grader {self.name} is missing")
+        if not unknown and not missing and self.name not in IMPORTING_GRADERS:
+            yield from self._refusal()
+
+    def _refusal(self) -> Iterator[Finding]:
+        """What the grader itself has against its options."""
+        try:
+            make_grader(self.name, **self.options)
+        except RewardError as error:
+            about = [option for option in self.options if f"'{option}'" in str(error)]
+            path = ("options", about[0]) if len(about) == 1 else ("options",)
+            yield Finding(path=path, message=str(error))
+
+
+class OverlongConfig(Section):
+    """A soft penalty for responses near the limit (DAPO): 0 before the buffer, falling to -1 at the limit."""
+
+    buffer_tokens: Count = Field(description="Width of the falling part, before `sampling.max_tokens`.")
+
+
+class RewardsConfig(Section):
+    """Grading of each completion, and shaping of the scores."""
+
+    grader: GraderConfig = Field(
+        description="What gives the score.", json_schema_extra={"also": ["reward_fn", "rm_type"]}
+    )
+    workers: Count = Field(default=1, description="Processes that grade.")
+    deadline_s: Seconds = Field(
+        default=60.0, description="Seconds for one grading; then it is a failure, not a 0."
+    )
+    overlong: OverlongConfig | None = Field(
+        default=None,
+        description="Soft penalty for long responses.",
+        json_schema_extra={"also": ["overlong_buffer"]},
+    )
+
+
+def _did_you_mean(name: str, known: list[str]) -> str | None:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else None

@@ -1,0 +1,130 @@
+"""How completions are generated: engine, groups, sampling, and which groups are kept."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from roll_launch.config.schema.kinds import Count, NonNegative, Overlong, Seconds
+from roll_launch.config.section import Finding, Section
+
+
+class TransformersEngineConfig(Section):
+    """Batched generation with transformers, in a process of its own."""
+
+    kind: Literal["transformers"] = Field(default="transformers", description="The engine.")
+    max_batch: Count = Field(
+        default=64,
+        description="Sequences that are generated at once.",
+        json_schema_extra={"also": ["max_num_seqs"]},
+    )
+    device: str = Field(default="cpu", description="`cpu`, or a device such as `cuda:0`.")
+    threads: Count | None = Field(
+        default=None, description="CPU threads of a replica; null shares the processors."
+    )
+
+
+class SamplingConfig(Section):
+    """The distribution that completions are sampled from."""
+
+    temperature: float = Field(
+        default=1.0, ge=0, description="Divides the logits; the learner divides by it too."
+    )
+    top_p: float = Field(
+        default=1.0, gt=0, le=1, description="Nucleus sampling; 1 is off, as training requires."
+    )
+    top_k: NonNegative = Field(
+        default=0, description="Keep the k likeliest tokens; 0 is off, as training requires."
+    )
+    min_p: float = Field(
+        default=0.0, ge=0, le=1, description="Least share of the top token; 0 is off, as training requires."
+    )
+    max_tokens: Count = Field(
+        description="Longest response.",
+        json_schema_extra={
+            "also": ["max_response_length", "max_completion_length", "max_new_tokens", "generate_max_len"]
+        },
+    )
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), description="Texts that end a response.", json_schema_extra={"also": ["stop_strings"]}
+    )
+
+
+class FiltersConfig(Section):
+    """Which complete groups are left out of training and replaced by others."""
+
+    zero_spread: bool = Field(
+        default=False,
+        description="Leave out groups whose rewards are all the same.",
+        json_schema_extra={"also": ["dynamic_sampling", "filter_groups"]},
+    )
+    mean_outside: tuple[float, float] | None = Field(
+        default=None, description="Leave out groups whose mean reward is not between these two, [low, high]."
+    )
+
+    def findings(self) -> Iterator[Finding]:
+        if self.mean_outside is not None and not self.mean_outside[0] < self.mean_outside[1]:
+            yield Finding(
+                path=("mean_outside",),
+                message="keeps no group: the first number must be below the second",
+                got=f"{list(self.mean_outside)}",
+            )
+
+
+class RolloutConfig(Section):
+    """One step's rollout: `prompts_per_step` prompts with `group_size` completions each."""
+
+    engine: TransformersEngineConfig = Field(
+        default=TransformersEngineConfig(), description="What generates."
+    )
+    replicas: Count = Field(default=1, description="Engines side by side.")
+    group_size: Count = Field(
+        description="Completions of each prompt.",
+        json_schema_extra={
+            "also": ["n", "num_generations", "n_samples_per_prompt", "num_return_sequences_in_group"]
+        },
+    )
+    prompts_per_step: Count = Field(
+        description="Prompts in one training step.",
+        json_schema_extra={"also": ["train_batch_size", "rollout_batch_size"]},
+    )
+    sampling: SamplingConfig = Field(
+        description="How tokens are sampled.", json_schema_extra={"also": ["sampling_params"]}
+    )
+    max_prompt_tokens: Count = Field(
+        description="Longest prompt.", json_schema_extra={"also": ["max_prompt_length", "prompt_max_len"]}
+    )
+    overlong_prompts: Overlong = Field(
+        default="error",
+        description="What a longer prompt does: `error` stops before the run, `drop` leaves it out.",
+    )
+    generate_deadline_s: Seconds = Field(
+        default=600.0, description="Seconds for one completion; then it is retried."
+    )
+    filters: FiltersConfig = Field(default=FiltersConfig(), description="Groups that are not trained on.")
+    retries: NonNegative = Field(
+        default=1, description="Times that a failed completion or grading is tried again."
+    )
+
+    def findings(self) -> Iterator[Finding]:
+        if self.sampling.temperature == 0:
+            yield Finding(
+                path=("sampling", "temperature"),
+                message="greedy responses carry no log-probs to train on; a training rollout samples",
+                got="0",
+                allowed="float > 0",
+            )
+        for name, off in (("top_p", 1), ("top_k", 0), ("min_p", 0)):
+            value = getattr(self.sampling, name)
+            if value != off:
+                yield Finding(
+                    path=("sampling", name),
+                    message="cuts off tokens that the learner's log-probs still count: wrong ratios",
+                    got=f"{value}",
+                    allowed=f"{off} in a training rollout",
+                )
+        if self.filters.zero_spread and self.group_size == 1:
+            yield Finding(
+                path=("filters", "zero_spread"),
+                message="leaves out every group of 1; raise group_size or switch it off",
+            )

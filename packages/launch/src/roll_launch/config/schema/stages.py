@@ -1,0 +1,154 @@
+"""The stages of a run: supervised fine-tuning, and reinforcement learning with verifiable rewards."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+from roll_learners.errors import LearnerError
+
+from roll_launch.config.schema.algorithm import AlgorithmConfig
+from roll_launch.config.schema.checkpoint import CheckpointConfig, PolicyDeadlines, SupervisedDeadlines
+from roll_launch.config.schema.data import DataConfig
+from roll_launch.config.schema.kinds import Count, Overlong, StageName
+from roll_launch.config.schema.learner import (
+    LearnerConfig,
+    OptimizerConfig,
+    PolicyLearnerConfig,
+    SupervisedLearnerConfig,
+)
+from roll_launch.config.schema.model import ModelConfig
+from roll_launch.config.schema.rewards import RewardsConfig
+from roll_launch.config.schema.rollout import RolloutConfig
+from roll_launch.config.section import Finding, Section
+
+
+class SftStage(Section):
+    """Supervised fine-tuning on demonstrations."""
+
+    name: StageName = Field(description="Letters, digits, _ and -; later stages and the command line use it.")
+    pipeline: Literal["sft"] = Field(description="Supervised fine-tuning.")
+    model: ModelConfig = Field(description="What is trained.")
+    data: DataConfig = Field(description="Prompts with responses.")
+    learner: SupervisedLearnerConfig = Field(description="How it is trained.")
+    steps: Count = Field(
+        description="Optimizer steps.", json_schema_extra={"also": ["max_steps", "total_steps"]}
+    )
+    batch_size: Count = Field(description="Demonstrations in one step.")
+    max_tokens: Count = Field(
+        description="Longest prompt and response together.",
+        json_schema_extra={"also": ["max_length", "max_seq_length", "max_len"]},
+    )
+    overlong: Overlong = Field(
+        default="error",
+        description="What a longer row does: `error` stops before the run, `drop` leaves it out.",
+    )
+    checkpoint: CheckpointConfig = Field(
+        default=CheckpointConfig(), description="What is kept while it trains."
+    )
+    deadlines: SupervisedDeadlines = Field(default=SupervisedDeadlines(), description="Bounds of every wait.")
+
+    def findings(self) -> Iterator[Finding]:
+        yield from _warmup_findings(self.learner.optimizer, self.steps)
+        yield from _micro_batch_findings(self.learner, self.max_tokens, "max_tokens")
+
+
+class EvaluationConfig(Section):
+    """Accuracy on held-out prompts, sampled as in training: before, while and after the stage trains."""
+
+    data: DataConfig = Field(description="Prompts that are not trained on.")
+    prompts: Count = Field(description="How many of them, from the first; one response each.")
+    every: Count = Field(
+        description="Steps between evaluations.",
+        json_schema_extra={"also": ["eval_steps", "test_freq", "eval_interval"]},
+    )
+
+
+class RlvrStage(Section):
+    """Reinforcement learning with verifiable rewards."""
+
+    name: StageName = Field(description="Letters, digits, _ and -; later stages and the command line use it.")
+    pipeline: Literal["rlvr"] = Field(description="Reinforcement learning with verifiable rewards.")
+    model: ModelConfig = Field(description="What is trained.")
+    data: DataConfig = Field(description="Prompts, with what their graders need.")
+    evaluation: EvaluationConfig | None = Field(
+        default=None, description="Held-out accuracy; null measures none."
+    )
+    algorithm: AlgorithmConfig = Field(description="Advantage, loss and KL.")
+    rollout: RolloutConfig = Field(description="How completions are generated.")
+    rewards: RewardsConfig = Field(description="How they are scored.")
+    learner: PolicyLearnerConfig = Field(description="How the policy is updated.")
+    steps: Count = Field(
+        description="Training steps, each with one rollout and one weight sync.",
+        json_schema_extra={"also": ["max_steps", "total_steps", "total_training_steps"]},
+    )
+    checkpoint: CheckpointConfig = Field(
+        default=CheckpointConfig(), description="What is kept while it trains."
+    )
+    deadlines: PolicyDeadlines = Field(default=PolicyDeadlines(), description="Bounds of every wait.")
+
+    def findings(self) -> Iterator[Finding]:
+        samples = self.rollout.prompts_per_step * self.rollout.group_size
+        if self.learner.mini_batches > samples:
+            yield Finding(
+                path=("learner", "mini_batches"),
+                message=f"more than a step has samples: prompts_per_step {self.rollout.prompts_per_step} x"
+                f" group_size {self.rollout.group_size}",
+                got=f"{self.learner.mini_batches}",
+                allowed=f"1 to {samples}",
+            )
+        steps = self.steps * self.learner.mini_batches * self.learner.epochs
+        yield from _warmup_findings(self.learner.optimizer, steps)
+        longest = self.rollout.max_prompt_tokens + self.rollout.sampling.max_tokens
+        what = "rollout.max_prompt_tokens + rollout.sampling.max_tokens"
+        yield from _micro_batch_findings(self.learner, longest, what)
+        yield from self._group_findings()
+        yield from self._overlong_findings()
+
+    def _group_findings(self) -> Iterator[Finding]:
+        try:
+            algorithm = self.algorithm.algorithm()
+        except LearnerError:
+            return  # Said already by the algorithm's own findings.
+        if algorithm.needs_group_baseline and self.rollout.group_size == 1:
+            yield Finding(
+                path=("rollout", "group_size"),
+                message=f"{self.algorithm.preset} compares completions of one prompt; 1 trains nothing",
+                got="1",
+                allowed="int >= 2",
+            )
+
+    def _overlong_findings(self) -> Iterator[Finding]:
+        shaping, limit = self.rewards.overlong, self.rollout.sampling.max_tokens
+        if shaping is not None and shaping.buffer_tokens > limit:
+            yield Finding(
+                path=("rewards", "overlong", "buffer_tokens"),
+                message="longer than the longest response, rollout.sampling.max_tokens",
+                got=f"{shaping.buffer_tokens}",
+                allowed=f"1 to {limit}",
+            )
+
+
+StageConfig: TypeAlias = Annotated[SftStage | RlvrStage, Field(discriminator="pipeline")]
+
+
+def _warmup_findings(optimizer: OptimizerConfig, steps: int) -> Iterator[Finding]:
+    """A warm-up that the stage's optimizer steps do not hold; a schedule needs one step after it."""
+    most = steps if optimizer.schedule == "constant" else steps - 1
+    if optimizer.warmup_steps > most:
+        yield Finding(
+            path=("learner", "optimizer", "warmup_steps"),
+            message=f"the stage has {steps} optimizer step{'' if steps == 1 else 's'}",
+            got=f"{optimizer.warmup_steps}",
+            allowed=f"0 to {most}",
+        )
+
+
+def _micro_batch_findings(learner: LearnerConfig, longest: int, what: str) -> Iterator[Finding]:
+    """A micro-batch that does not hold the longest sequence; its last token is only predicted, never read."""
+    if learner.micro_batch_tokens < longest - 1:
+        yield Finding(
+            path=("learner", "micro_batch_tokens"),
+            message=f"less than the longest sequence, {longest} tokens ({what})",
+            got=f"{learner.micro_batch_tokens}",
+            allowed=f"int >= {longest - 1}",
+        )

@@ -1,0 +1,145 @@
+"""Every stage once, on fake engines and a fake trainer: real data, tokenizer, scheduler, graders and files; no torch.
+
+`roll-launch check` runs it to find in seconds what would otherwise stop a run half an hour in.
+"""
+
+import io
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from roll_learners.sample import Sample
+from roll_rollout import (
+    GenerateRequest,
+    ScriptedEngine,
+    WeightUpdate,
+    pack_buckets,
+    weights_checksum,
+)
+
+from roll_launch.config import RunConfig
+from roll_launch.display import Display
+from roll_launch.interrupt import Interrupt
+from roll_launch.local_runtime import LocalActor, LocalRewardWorker
+from roll_launch.pipelines.rlvr import RlvrPipeline
+from roll_launch.pipelines.sft import SftPipeline
+from roll_launch.pipelines.stage import RunContext, StageResult
+from roll_launch.plan import PromptSet, RlvrPlan, SftPlan, StagePlan
+from roll_launch.roles import (
+    Actor,
+    ActorSpec,
+    PublishedWeights,
+    RewardSpec,
+    RewardWorker,
+    ScoredRollout,
+    Trainer,
+    TrainerSpec,
+)
+from roll_launch.run_directory import RunDirectory
+from roll_launch.tracking import MetricLog
+from roll_launch.waits import Waits
+from roll_launch.workers.reward import RewardJudge
+
+DRY_STEPS = 1
+DRY_HELDOUT = 8
+DRY_METRICS = {"actor/grad_norm": 1.0, "actor/lr": 1.0}
+
+
+class DryTrainer:
+    """`Trainer` that trains nothing: each step changes the one number that it publishes."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    async def policy_step(self, samples: Sequence[ScoredRollout], *, version: int) -> dict[str, float]:
+        self._steps += 1
+        return dict(DRY_METRICS)
+
+    async def supervised_step(self, samples: Sequence[Sample]) -> dict[str, float]:
+        self._steps += 1
+        return dict(DRY_METRICS)
+
+    async def publish(self, version: int) -> PublishedWeights:
+        number = np.array([self._steps], dtype=np.int64).view(np.uint8)
+        buckets = tuple(pack_buckets([("steps", "int64", (1,), number)], max_bytes=64))
+        update = WeightUpdate(version=version, buckets=buckets)
+        return PublishedWeights(version=version, checksum=weights_checksum(buckets), update=update)
+
+    async def save(self, directory: Path, *, state: bool) -> None:
+        (directory / "dry").write_text(f"{self._steps}\n", encoding="utf-8")
+
+    async def peak_rss_gb(self) -> float:
+        return 0.0
+
+
+class DryRuntime:
+    """`Runtime` with fake engines that answer with the prompt itself, and the graders that the run will use."""
+
+    async def start_trainer(self, spec: TrainerSpec) -> Trainer:
+        return DryTrainer()
+
+    async def start_actors(self, spec: ActorSpec, replicas: int) -> Mapping[str, Actor]:
+        return {f"actor-{index}": LocalActor(ScriptedEngine(respond=_echo)) for index in range(replicas)}
+
+    async def start_reward_workers(self, spec: RewardSpec, workers: int) -> Sequence[RewardWorker]:
+        return [LocalRewardWorker(RewardJudge(spec)) for _ in range(workers)]
+
+    async def stop_roles(self) -> None:
+        """Fake roles hold nothing."""
+
+    async def close(self) -> None:
+        """Fake roles hold nothing."""
+
+
+async def dry_run(config: RunConfig, plans: Sequence[StagePlan]) -> dict[str, StageResult]:
+    """Runs a step of every stage in a temporary directory.
+
+    Returns:
+        What each stage did, by name.
+    """
+    results: dict[str, StageResult] = {}
+    with tempfile.TemporaryDirectory(prefix="roll-dry-") as scratch:
+        directory = RunDirectory(root=Path(scratch))
+        for name in ("rollouts", "logs", "stages"):
+            (directory.root / name).mkdir()
+        with MetricLog(directory.metrics, tensorboard=None) as log:
+            context = RunContext(
+                config=config,
+                directory=directory,
+                runtime=DryRuntime(),
+                waits=Waits(),
+                interrupt=Interrupt(),
+                log=log,
+                display=Display(Console(file=io.StringIO())),
+                threads=1,
+            )
+            for plan in plans:
+                short = _shortened(plan)
+                pipeline = SftPipeline(short, context) if isinstance(short, SftPlan) else RlvrPipeline(short, context)
+                await pipeline.run()
+                results[plan.stage.name] = pipeline.result
+    return results
+
+
+def _echo(request: GenerateRequest) -> list[int]:
+    """The prompt's own ids and an end token, within the limit."""
+    ids: list[int] = request.prompt_ids[: request.sampling.max_tokens - 1].tolist()
+    return [*ids, *request.sampling.stop_token_ids[:1]]
+
+
+def _shortened(plan: StagePlan) -> StagePlan:
+    """The plan for a single step; its group filters off, since echoes all score alike."""
+    if isinstance(plan, SftPlan):
+        return replace(plan, stage=plan.stage.model_copy(update={"steps": DRY_STEPS}))
+    rollout = plan.stage.rollout
+    unfiltered = rollout.filters.model_copy(update={"zero_spread": False, "mean_outside": None})
+    stage = plan.stage.model_copy(
+        update={"steps": DRY_STEPS, "rollout": rollout.model_copy(update={"filters": unfiltered})}
+    )
+    heldout = plan.heldout
+    if heldout is not None:
+        heldout = PromptSet(prompts=heldout.prompts[:DRY_HELDOUT], dropped=heldout.dropped)
+    return replace(plan, stage=stage, heldout=heldout)

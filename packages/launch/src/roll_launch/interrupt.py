@@ -1,0 +1,68 @@
+"""Ctrl-C and SIGTERM: stop at the next step boundary, or give up on the step after a grace time.
+
+`run.py` installs it around a run; pipelines ask `requested` between steps.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Iterator
+
+logger = logging.getLogger(__name__)
+
+GRACE_S = 5.0
+"""Seconds that a step may still take after the first signal. With the clean-up it keeps Ctrl-C under ten seconds."""
+
+
+class Interrupted(Exception):
+    """The run was interrupted by a signal; not an error of the run."""
+
+
+class Interrupt:
+    """Turns the first signal into a request and a later one, or the end of the grace time, into a cancellation."""
+
+    def __init__(self, *, grace_s: float = GRACE_S) -> None:
+        self._grace_s = grace_s
+        self._task: asyncio.Task[object] | None = None
+        self._end_of_grace: asyncio.TimerHandle | None = None
+        self.requested = False
+
+    def stop_at_boundary(self) -> None:
+        """Call between steps.
+
+        Raises:
+            Interrupted: A signal arrived since the run began.
+        """
+        if self.requested:
+            self._disarm()
+            raise Interrupted
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handles SIGINT and SIGTERM while the body runs; the current task is the one to cancel."""
+        loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._signalled, loop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+            self._disarm()
+
+    def _signalled(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._task is None:
+            return
+        if self.requested:
+            self._task.cancel()
+            return
+        self.requested = True
+        logger.warning("interrupted: stopping at the next step boundary, at the latest in %.0f s", self._grace_s)
+        self._end_of_grace = loop.call_later(self._grace_s, self._task.cancel)
+
+    def _disarm(self) -> None:
+        """The boundary was reached in time: what follows is clean-up, and is not to be cancelled."""
+        if self._end_of_grace is not None:
+            self._end_of_grace.cancel()

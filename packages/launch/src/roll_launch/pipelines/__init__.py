@@ -1,0 +1,1 @@
+"""One pipeline a kind of run. Each reads like the flow of its step."""

@@ -1,0 +1,94 @@
+"""Accuracy on held-out prompts, sampled like the training rollouts."""
+
+import numpy as np
+from roll_scheduler import RolloutScheduler, SchedulerPolicy
+
+from roll_launch.pipelines.collection import RolloutWork
+from roll_launch.plan import PromptSet, RlvrPlan
+from roll_launch.seeds import derived_seed
+from roll_launch.waits import Waits
+
+
+class Evaluation:
+    """Samples each held-out prompt once, with the same seeds every time.
+
+    Args:
+        prompts: Held out from training.
+        work: Generates and grades.
+        policy: One batch of all prompts, in groups of one.
+        seed: Of the samples.
+        waits: Of the run.
+        deadline_s: Seconds that one evaluation may take.
+    """
+
+    def __init__(
+        self,
+        prompts: PromptSet,
+        work: RolloutWork,
+        policy: SchedulerPolicy,
+        *,
+        seed: int,
+        waits: Waits,
+        deadline_s: float,
+    ) -> None:
+        self._prompts = prompts
+        self._work = work
+        self._policy = policy
+        self._seed = seed
+        self._waits = waits
+        self._deadline_s = deadline_s
+
+    @classmethod
+    def of(cls, plan: RlvrPlan, work: RolloutWork, waits: Waits) -> "Evaluation | None":
+        """The evaluation that a stage plans; None if it holds no prompts out."""
+        if plan.heldout is None:
+            return None
+        stage = plan.stage
+        policy = SchedulerPolicy(
+            groups_per_batch=len(plan.heldout.prompts),
+            group_size=1,
+            min_members=1,
+            retries=stage.rollout.retries,
+            generate_deadline_s=stage.rollout.generate_deadline_s,
+            grade_deadline_s=stage.rewards.deadline_s * 2,
+        )
+        return cls(
+            plan.heldout,
+            work,
+            policy,
+            seed=derived_seed(plan.seed, "evaluation"),
+            waits=waits,
+            deadline_s=stage.deadlines.rollout_s,
+        )
+
+    async def run(self, step: int) -> dict[str, float]:
+        """One pass over the held-out prompts.
+
+        Returns:
+            eval/accuracy (mean score), eval/samples (those with a verdict), eval/failures, and lengths.
+        """
+        scheduler = RolloutScheduler(
+            prompts=iter(self._prompts.prompts),
+            generate=self._work.generate,
+            grade=self._work.grade,
+            replicas=self._work.slots(),
+            policy=self._policy,
+            run_seed=self._seed,
+        )
+        try:
+            async with self._waits.wait(
+                f"evaluation after step {step}", deadline_s=self._deadline_s, pending=self._work.pending(scheduler)
+            ):
+                batch = await scheduler.next_batch()
+        finally:
+            await scheduler.aclose()
+        members = [member for group in batch.groups for member in group.members]
+        scores = np.array([member.graded.value for member in members], dtype=np.float64)
+        lengths = np.array([member.generated.tokens for member in members], dtype=np.float64)
+        return {
+            "eval/accuracy": float(scores.mean()) if len(scores) else float("nan"),
+            "eval/samples": float(len(scores)),
+            "eval/failures": float(sum(batch.failures.values())),
+            "eval/response_length/mean": float(lengths.mean()) if len(lengths) else float("nan"),
+            "eval/response_length/max": float(lengths.max(initial=0)),
+        }

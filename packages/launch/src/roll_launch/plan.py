@@ -1,0 +1,177 @@
+"""From a configuration to what a run will do: data read, prompts encoded, models named, before anything starts.
+
+Every fault in a user's input surfaces here, in the driver, without torch and before Ray. `check` prints a plan;
+`run` executes it.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from roll_learners.algorithm import Algorithm
+from roll_learners.sample import Sample
+from roll_rollout import SamplingParams
+
+from roll_launch.config import ModelConfig, PretrainedModel, RandomModel, RlvrStage, RunConfig, SftStage
+from roll_launch.data import DataError, PromptEncoder, PromptOrder, Row, open_rows
+from roll_launch.roles import ModelSpec
+from roll_launch.run_directory import RunDirectory
+from roll_launch.seeds import derived_seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A row of the data and its prompt's token ids, int32[P]."""
+
+    row: Row
+    token_ids: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptSet:
+    """The prompts of one data source, in file order; `dropped` rows had too long a prompt."""
+
+    prompts: tuple[Prompt, ...]
+    dropped: int
+
+    def endless(self, seed: int, *, first: int = 0) -> Iterator[Prompt]:
+        """Epoch after epoch in an order drawn from `seed`, beginning with occurrence `first`."""
+        order = PromptOrder(len(self.prompts), seed)
+        return (self.prompts[order.row(occurrence)] for occurrence in itertools.count(first))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftPlan:
+    """A supervised stage with its samples."""
+
+    stage: SftStage
+    model: ModelSpec
+    samples: tuple[Sample, ...]
+    dropped: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RlvrPlan:
+    """A stage of reinforcement learning with verifiable rewards, with its prompts."""
+
+    stage: RlvrStage
+    model: ModelSpec
+    algorithm: Algorithm
+    sampling: SamplingParams
+    prompts: PromptSet
+    heldout: PromptSet | None
+    seed: int
+
+
+StagePlan = SftPlan | RlvrPlan
+
+
+def plan_stages(config: RunConfig, directory: RunDirectory) -> list[StagePlan]:
+    """Reads and encodes the data of every stage.
+
+    Args:
+        config: The whole configuration.
+        directory: Of the run; models of earlier stages will be there.
+
+    Raises:
+        DataError: Missing, broken or empty data, or a prompt over the limit.
+        ModelError: A model or tokenizer that cannot be found.
+    """
+    models: dict[str, ModelSpec] = {}
+    plans: list[StagePlan] = []
+    for stage in config.stages:
+        model = _model_spec(stage.model, models, directory, config.seed)
+        models[stage.name] = model
+        seed = derived_seed(config.seed, stage.name)
+        if isinstance(stage, SftStage):
+            plans.append(_plan_sft(stage, model, seed))
+        else:
+            plans.append(_plan_rlvr(stage, model, seed))
+    return plans
+
+
+def _model_spec(
+    model: ModelConfig, earlier: dict[str, ModelSpec], directory: RunDirectory, seed: int
+) -> ModelSpec:
+    if isinstance(model, RandomModel):
+        return ModelSpec(
+            path=None,
+            architecture=model.architecture,
+            overrides=model.config,
+            tokenizer=Path(model.tokenizer),
+            dtype=model.dtype,
+            seed=seed,
+        )
+    if isinstance(model, PretrainedModel):
+        path = Path(model.path)
+        tokenizer = Path(model.tokenizer) if model.tokenizer else path
+        return ModelSpec(
+            path=path, architecture=None, overrides={}, tokenizer=tokenizer, dtype=model.dtype, seed=seed
+        )
+    before = earlier[model.stage]
+    return ModelSpec(
+        path=directory.model(model.stage),
+        architecture=before.architecture,
+        overrides=before.overrides,
+        tokenizer=before.tokenizer,
+        dtype=before.dtype,
+        seed=seed,
+    )
+
+
+def _plan_sft(stage: SftStage, model: ModelSpec, seed: int) -> SftPlan:
+    encoder = PromptEncoder(model.tokenizer)
+    samples: list[Sample] = []
+    dropped = 0
+    for row in open_rows(stage.data):
+        token_ids, response_mask = encoder.supervised_tokens(row)
+        if len(token_ids) > stage.max_tokens:
+            if stage.overlong == "error":
+                raise DataError(
+                    f"{row.origin}: {len(token_ids)} tokens with its response; stage {stage.name} allows "
+                    f"max_tokens {stage.max_tokens} (or set overlong: drop)"
+                )
+            dropped += 1
+            continue
+        samples.append(Sample(token_ids=token_ids, response_mask=response_mask))
+    if not samples:
+        raise DataError(f"stage {stage.name}: no sample is left of the data, {dropped} were too long")
+    return SftPlan(stage=stage, model=model, samples=tuple(samples), dropped=dropped, seed=seed)
+
+
+def _plan_rlvr(stage: RlvrStage, model: ModelSpec, seed: int) -> RlvrPlan:
+    encoder = PromptEncoder(model.tokenizer)
+    heldout = None
+    if stage.evaluation is not None:
+        rows = open_rows(stage.evaluation.data)[: stage.evaluation.prompts]
+        heldout = _encode(rows, encoder, stage)
+    sampling = stage.rollout.sampling
+    return RlvrPlan(
+        stage=stage,
+        model=model,
+        algorithm=stage.algorithm.algorithm(),
+        sampling=SamplingParams(
+            max_tokens=sampling.max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            stop=tuple(sampling.stop),
+            stop_token_ids=tuple(encoder.end_token_ids),
+        ),
+        prompts=_encode(open_rows(stage.data), encoder, stage),
+        heldout=heldout,
+        seed=seed,
+    )
+
+
+def _encode(rows: Sequence[Row], encoder: PromptEncoder, stage: RlvrStage) -> PromptSet:
+    encoded = encoder.encode_prompts(
+        rows, max_prompt_tokens=stage.rollout.max_prompt_tokens, overlong=stage.rollout.overlong_prompts
+    )
+    return PromptSet(
+        prompts=tuple(Prompt(row=row, token_ids=ids) for row, ids in encoded.prompts), dropped=encoded.dropped
+    )

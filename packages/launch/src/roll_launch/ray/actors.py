@@ -1,0 +1,91 @@
+"""The Ray actors: each holds one role's worker and is called only through `handles.py`."""
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import ray
+from ray import ObjectRef
+from roll_learners.sample import Sample
+from roll_rewards import Score
+from roll_rollout import Completion, GenerateRequest, WeightReceipt, WeightUpdate
+
+from roll_launch.roles import ActorSpec, RewardSpec, RolloutRecord, TrainerSpec
+
+
+@ray.remote
+class TrainerActor:
+    """A trainer in a process of its own. Blocking methods, one at a time."""
+
+    def start(self, spec: TrainerSpec) -> int:
+        from roll_launch.workers.trainer import TrainerWorker
+
+        self._worker = TrainerWorker(spec)
+        return os.getpid()
+
+    def policy_step(
+        self, completions: list["ObjectRef[Completion]"], rewards: Sequence[float], groups: Sequence[int]
+    ) -> dict[str, float]:
+        return self._worker.policy_step(ray.get(completions), rewards, groups)
+
+    def supervised_step(self, samples: Sequence[Sample]) -> dict[str, float]:
+        return self._worker.supervised_step(samples)
+
+    @ray.method(num_returns=2)
+    def publish(self, version: int) -> tuple[WeightUpdate, str]:
+        return self._worker.publish(version)
+
+    def save(self, directory: Path, state: bool) -> None:
+        self._worker.save(directory, state)
+
+    def peak_rss_gb(self) -> float:
+        return self._worker.peak_rss_gb()
+
+
+@ray.remote
+class RolloutActor:
+    """A rollout replica in a process of its own. Its event loop runs the engine; many calls are open at once."""
+
+    async def start(self, spec: ActorSpec) -> int:
+        from roll_launch.workers.actor import build_engine
+
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
+        self._engine = build_engine(spec, self._executor)
+        return os.getpid()
+
+    @ray.method(num_returns=2)
+    async def generate(self, request: GenerateRequest) -> tuple[tuple[int, int, str], Completion]:
+        completion = await self._engine.generate(request)
+        return (len(completion), completion.oldest_version, completion.finish_reason), completion
+
+    async def abort(self, request_id: str) -> None:
+        await self._engine.abort([request_id])
+
+    async def update_weights(self, update: WeightUpdate) -> WeightReceipt:
+        return await self._engine.update_weights(update)
+
+
+@ray.remote
+class RewardActor:
+    """A reward worker in a process of its own; it loads no torch."""
+
+    async def start(self, spec: RewardSpec) -> int:
+        from roll_launch.workers.reward import RewardJudge
+
+        self._judge = RewardJudge(spec)
+        return os.getpid()
+
+    async def grade(self, completion: Completion, reference: object, columns: Mapping[str, object]) -> Score:
+        return await self._judge.grade(completion, reference, columns)
+
+    async def record(
+        self, path: Path, records: Sequence[RolloutRecord], completions: list["ObjectRef[Completion]"]
+    ) -> None:
+        self._judge.record(path, records, await _gather(completions))
+
+
+async def _gather(references: Sequence["ObjectRef[Completion]"]) -> list[Completion]:
+    return [await reference for reference in references]
+
+

@@ -1,0 +1,106 @@
+"""Joining or starting a Ray cluster, and leaving it without a trace."""
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+# Read by Ray at import: no usage report, and workers run in this environment instead of a new one made by uv.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+# Ray's default blanks the visible devices of actors that ask for none, which hides devices from colocated roles.
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+import ray
+
+from roll_launch.errors import RollLaunchError
+
+logger = logging.getLogger(__name__)
+
+OBJECT_STORE_BYTES = 512 * 1024 * 1024
+"""Of a cluster that a run starts for itself: completions and weight buckets of small models."""
+
+
+class ClusterError(RollLaunchError):
+    """The Ray cluster cannot be started, joined, or does not have what the run needs."""
+
+
+class Cluster:
+    """A Ray cluster for the length of one run.
+
+    Args:
+        address: Of a running cluster ("auto" or host:port); None starts a private one, which ends with the run and
+            shares neither ports nor files with any other cluster on the machine.
+        needs: Resources that the roles take together, by Ray's names.
+        worker_environment: Environment variables of every worker.
+    """
+
+    def __init__(
+        self, *, address: str | None, needs: Mapping[str, float], worker_environment: Mapping[str, str]
+    ) -> None:
+        self._private = address is None
+        self._scratch: Path | None = None
+        self._start(address, needs, worker_environment)
+        try:
+            self._check(needs)
+        except ClusterError:
+            self.close()
+            raise
+
+    def copy_logs(self, destination: Path) -> None:
+        """Copies the worker logs of a private cluster, before `close` removes them."""
+        if self._scratch is None:
+            return
+        source = self._scratch / "session_latest" / "logs"
+        destination.mkdir(parents=True, exist_ok=True)
+        for log in [*source.glob("worker-*"), *source.glob("raylet.*")]:
+            with contextlib.suppress(OSError):
+                shutil.copy(log, destination / log.name)
+
+    def close(self) -> None:
+        """Leaves the cluster; a private one ends with all its processes and files."""
+        ray.shutdown()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _start(self, address: str | None, needs: Mapping[str, float], environment: Mapping[str, str]) -> None:
+        if self._private:
+            # Short, because Unix sockets below it have a path limit of 107 bytes.
+            self._scratch = Path(tempfile.mkdtemp(prefix="roll-"))
+        try:
+            if self._private:
+                ray.init(
+                    address="local",
+                    num_cpus=max(1, round(needs.get("CPU", 1))),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    log_to_driver=False,
+                    configure_logging=False,
+                    runtime_env={"env_vars": dict(environment)},
+                    _temp_dir=str(self._scratch),
+                )
+            else:
+                ray.init(
+                    address=address,
+                    log_to_driver=False,
+                    configure_logging=False,
+                    runtime_env={"env_vars": dict(environment)},
+                )
+        # The boundary to Ray's start: whatever it raises, the run cannot begin, and the user needs to know why.
+        except Exception as error:
+            self.close()
+            where = "a private Ray cluster" if self._private else f"the Ray cluster at {address}"
+            raise ClusterError(f"{where} could not be {'started' if self._private else 'joined'}: {error}") from error
+
+    def _check(self, needs: Mapping[str, float]) -> None:
+        has = ray.cluster_resources()
+        short = [
+            f"{name}: needs {amount:g}, has {has.get(name, 0):g}"
+            for name, amount in needs.items()
+            if amount > has.get(name, 0)
+        ]
+        if short:
+            raise ClusterError("the Ray cluster is too small for this run: " + "; ".join(short))

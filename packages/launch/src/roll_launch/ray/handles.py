@@ -1,0 +1,134 @@
+"""What pipelines hold of Ray actors: hand-written proxies that await, and that say who failed and why."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
+from roll_learners.sample import Sample
+from roll_rewards import Score
+from roll_rollout import EngineError, GenerateRequest, WeightReceipt
+
+from roll_launch.failures import RoleDied, RoleError
+from roll_launch.roles import (
+    ActorSpec,
+    Handle,
+    PublishedWeights,
+    RewardSpec,
+    Rollout,
+    RolloutRecord,
+    ScoredRollout,
+    TrainerSpec,
+)
+
+Result = TypeVar("Result")
+
+# The actor's own method signatures stand in `actors.py`; Ray's handle type does not carry them.
+Remote = ActorHandle  # type: ignore[type-arg]  # generic only in newer Ray releases
+
+
+class RayTrainer:
+    """`Trainer` in an actor."""
+
+    def __init__(self, actor: "Remote[Any]") -> None:
+        self._actor = actor
+
+    async def start(self, spec: TrainerSpec) -> None:
+        await answer("trainer", "start", self._actor.start.remote(spec))
+
+    async def policy_step(self, samples: Sequence[ScoredRollout], *, version: int) -> dict[str, float]:
+        reference = self._actor.policy_step.remote(
+            [sample.completion for sample in samples],
+            [sample.reward for sample in samples],
+            [sample.group for sample in samples],
+        )
+        return await answer("trainer", "policy_step", reference)
+
+    async def supervised_step(self, samples: Sequence[Sample]) -> dict[str, float]:
+        return await answer("trainer", "supervised_step", self._actor.supervised_step.remote(list(samples)))
+
+    async def publish(self, version: int) -> PublishedWeights:
+        update, checksum = self._actor.publish.remote(version)
+        return PublishedWeights(
+            version=version, checksum=await answer("trainer", "publish", checksum), update=update
+        )
+
+    async def save(self, directory: Path, *, state: bool) -> None:
+        await answer("trainer", "save", self._actor.save.remote(directory, state))
+
+    async def peak_rss_gb(self) -> float:
+        return await answer("trainer", "peak_rss_gb", self._actor.peak_rss_gb.remote())
+
+
+class RayActor:
+    """`Actor` (a rollout replica) in an actor; completions stay in the object store."""
+
+    def __init__(self, name: str, actor: "Remote[Any]") -> None:
+        self._name = name
+        self._actor = actor
+
+    async def start(self, spec: ActorSpec) -> None:
+        await answer(self._name, "start", self._actor.start.remote(spec))
+
+    async def generate(self, request: GenerateRequest) -> Rollout:
+        facts, completion = self._actor.generate.remote(request)
+        tokens, oldest_version, finish = await answer(self._name, "generate", facts)
+        return Rollout(completion=completion, tokens=tokens, oldest_version=oldest_version, finish=finish)
+
+    async def abort(self, request_id: str) -> None:
+        await answer(self._name, "abort", self._actor.abort.remote(request_id))
+
+    async def update_weights(self, published: PublishedWeights) -> WeightReceipt:
+        return await answer(self._name, "update_weights", self._actor.update_weights.remote(published.update))
+
+
+class RayRewardWorker:
+    """`RewardWorker` in an actor."""
+
+    def __init__(self, name: str, actor: "Remote[Any]") -> None:
+        self._name = name
+        self._actor = actor
+
+    async def start(self, spec: RewardSpec) -> None:
+        await answer(self._name, "start", self._actor.start.remote(spec))
+
+    async def grade(self, completion: Handle, reference: object, columns: Mapping[str, object]) -> Score:
+        return await answer(self._name, "grade", self._actor.grade.remote(completion, reference, dict(columns)))
+
+    async def record(self, path: Path, records: Sequence[RolloutRecord]) -> None:
+        completions = [record.completion for record in records]
+        await answer(self._name, "record", self._actor.record.remote(path, records, completions))
+
+
+async def answer(role: str, method: str, reference: Awaitable[Result]) -> Result:
+    """Awaits a call on an actor.
+
+    Raises:
+        EngineError: As the engine raised it; the driver treats it as the failure of one request.
+        RoleDied: The actor's process is gone.
+        RoleError: The call raised anything else; carries the worker's traceback.
+    """
+    try:
+        return await reference
+    except RayTaskError as error:
+        cause = error.cause if isinstance(error.cause, BaseException) else None
+        if isinstance(cause, EngineError):
+            raise cause from None
+        said = f"{type(cause).__name__}: {cause}" if cause is not None else str(error).splitlines()[-1]
+        raise RoleError(role, method, said, detail=str(error.traceback_str)) from None
+    except (ActorDiedError, ActorUnavailableError, RayActorError) as error:
+        raise RoleDied(role, method, _why_it_died(error)) from None
+
+
+def kill(actor: "Remote[Any]") -> None:
+    """Ends an actor's process now; one that is already gone is fine."""
+    ray.kill(actor)
+
+
+def _why_it_died(error: RayActorError) -> str:
+    """Ray's message in one line, without its advice."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "exit" in line.lower() or "killed" in line.lower() or "OOM" in line]
+    return " ".join((telling or lines)[:2])[:400]

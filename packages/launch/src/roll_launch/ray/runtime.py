@@ -1,0 +1,93 @@
+"""`Runtime` on Ray: places each role in an actor of its own."""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roll_hw import worker_environment
+
+from roll_launch.config import RayRuntimeConfig, RlvrStage, StageConfig
+from roll_launch.ray.actors import RewardActor, RolloutActor, TrainerActor
+from roll_launch.ray.cluster import Cluster
+from roll_launch.ray.handles import RayActor, RayRewardWorker, RayTrainer, Remote, kill
+from roll_launch.roles import Actor, ActorSpec, RewardSpec, RewardWorker, Trainer, TrainerSpec
+
+CPUS = {"trainer": 1.0, "actor": 1.0, "reward": 0.5}
+"""Logical processors that Ray counts for each role; threads are set by the specs."""
+
+WORKER_DEFAULTS = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_TELEMETRY": "1"}
+"""Environment of every worker, unless the user's own says otherwise."""
+
+REWARD_CONCURRENCY = 256
+"""Calls that a reward worker has open at once; graders that block bring their own threads."""
+
+
+class RayRuntime:
+    """Roles as Ray actors on `cluster`."""
+
+    def __init__(self, cluster: Cluster, *, keep_logs: Path) -> None:
+        self._cluster = cluster
+        self._keep_logs = keep_logs
+        self._actors: list[Remote[Any]] = []
+
+    async def start_trainer(self, spec: TrainerSpec) -> Trainer:
+        actor = TrainerActor.options(num_cpus=CPUS["trainer"], name=None).remote()
+        self._actors.append(actor)
+        trainer = RayTrainer(actor)
+        await trainer.start(spec)
+        return trainer
+
+    async def start_actors(self, spec: ActorSpec, replicas: int) -> Mapping[str, Actor]:
+        actors: dict[str, RayActor] = {}
+        for index in range(replicas):
+            actor = RolloutActor.options(
+                num_cpus=CPUS["actor"], max_concurrency=max(1000, 2 * spec.engine.max_batch)
+            ).remote()
+            self._actors.append(actor)
+            actors[f"actor-{index}"] = RayActor(f"actor-{index}", actor)
+        await asyncio.gather(*(actor.start(spec) for actor in actors.values()))
+        return actors
+
+    async def start_reward_workers(self, spec: RewardSpec, workers: int) -> Sequence[RewardWorker]:
+        made: list[RayRewardWorker] = []
+        for index in range(workers):
+            actor = RewardActor.options(num_cpus=CPUS["reward"], max_concurrency=REWARD_CONCURRENCY).remote()
+            self._actors.append(actor)
+            made.append(RayRewardWorker(f"reward-{index}", actor))
+        await asyncio.gather(*(worker.start(spec) for worker in made))
+        return made
+
+    async def stop_roles(self) -> None:
+        for actor in self._actors:
+            kill(actor)
+        self._actors.clear()
+
+    async def close(self) -> None:
+        await self.stop_roles()
+        await asyncio.to_thread(self._cluster.copy_logs, self._keep_logs)
+        await asyncio.to_thread(self._cluster.close)
+
+
+async def start_ray_runtime(
+    config: RayRuntimeConfig, stages: Sequence[StageConfig], *, keep_logs: Path
+) -> RayRuntime:
+    """Starts or joins a cluster that is large enough for every stage.
+
+    Raises:
+        ClusterError: It cannot be started or joined, or is too small.
+    """
+    needs = {"CPU": max(_processors_of(stage) for stage in stages)}
+    environment = worker_environment(os.environ, WORKER_DEFAULTS)
+    # Ray's start blocks and would take over signal handlers in the main thread.
+    cluster = await asyncio.to_thread(
+        Cluster, address=config.address, needs=needs, worker_environment=environment
+    )
+    return RayRuntime(cluster, keep_logs=keep_logs)
+
+
+def _processors_of(stage: StageConfig) -> float:
+    if isinstance(stage, RlvrStage):
+        return CPUS["trainer"] + CPUS["actor"] * stage.rollout.replicas + CPUS["reward"] * stage.rewards.workers
+    return CPUS["trainer"]

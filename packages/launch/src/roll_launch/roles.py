@@ -1,0 +1,180 @@
+"""The roles of a run as the driver sees them: async seams, and the records that cross them.
+
+Pipelines are written against these protocols. `local.py`, `ray/` and `dry_run.py` each satisfy them. A `Handle` is
+whatever stands for data that stays with the workers: the object itself in one process, a reference under Ray.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from roll_learners.algorithm import Algorithm
+from roll_learners.sample import Sample
+from roll_rewards import Score
+from roll_rollout import GenerateRequest, WeightReceipt
+
+from roll_launch.config import GraderConfig, LearnerConfig, TransformersEngineConfig
+
+Handle = object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """What a worker needs to build or load the policy.
+
+    ModelSpec(path=Path("runs/q/1/stages/sft/model"), architecture=None, overrides={}, tokenizer=..., dtype="float32",
+    seed=0): loaded from `path`, or, where that is None, new weights of `architecture` drawn from `seed`.
+    """
+
+    path: Path | None
+    architecture: str | None
+    overrides: Mapping[str, object]
+    tokenizer: Path
+    dtype: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerSpec:
+    """What a trainer is built from; `algorithm` is None for supervised stages."""
+
+    model: ModelSpec
+    learner: LearnerConfig
+    algorithm: Algorithm | None
+    temperature: float
+    optimizer_steps: int
+    seed: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorSpec:
+    """What a rollout replica is built from."""
+
+    model: ModelSpec
+    engine: TransformersEngineConfig
+    max_context: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardSpec:
+    """What a reward worker is built from."""
+
+    tokenizer: Path
+    grader: GraderConfig
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """What the driver holds of a completion: Rollout(completion=<handle>, tokens=14, oldest_version=3, finish="stop")."""
+
+    completion: Handle
+    tokens: int
+    oldest_version: int
+    finish: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredRollout:
+    """One sample of a training batch: its completion by handle, its reward, and the group it belongs to."""
+
+    completion: Handle
+    reward: float
+    group: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedWeights:
+    """Weights of one policy version, ready to be fetched: PublishedWeights(version=4, checksum="9f..", update=<handle>)."""
+
+    version: int
+    checksum: str
+    update: Handle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRecord:
+    """One line of a rollouts file, before its response is decoded by the worker that writes it."""
+
+    step: int
+    group: int
+    member: int
+    prompt: str
+    reference: object
+    completion: Handle
+    tokens: int
+    finish: str
+    score: float
+    reward: float
+    parsed: str | None
+
+
+class Trainer(Protocol):
+    """Owns the policy's trained weights."""
+
+    async def policy_step(self, samples: Sequence[ScoredRollout], *, version: int) -> dict[str, float]:
+        """One training step over a batch of scored rollouts; returns metrics."""
+        ...
+
+    async def supervised_step(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """One supervised step; returns metrics."""
+        ...
+
+    async def publish(self, version: int) -> PublishedWeights:
+        """Exports the present weights as `version`."""
+        ...
+
+    async def save(self, directory: Path, *, state: bool) -> None:
+        """Writes a Hugging Face directory, with the optimizer's state beside it if `state`."""
+        ...
+
+    async def peak_rss_gb(self) -> float:
+        """Peak resident memory of the process that trains."""
+        ...
+
+
+class Actor(Protocol):
+    """One rollout replica."""
+
+    async def generate(self, request: GenerateRequest) -> Rollout:
+        """Generates one completion."""
+        ...
+
+    async def abort(self, request_id: str) -> None:
+        """Ends a request early; its `generate` returns what there is."""
+        ...
+
+    async def update_weights(self, published: PublishedWeights) -> WeightReceipt:
+        """Fetches and applies published weights."""
+        ...
+
+
+class RewardWorker(Protocol):
+    """Turns completions into scores, and writes them down for people."""
+
+    async def grade(self, completion: Handle, reference: object, columns: Mapping[str, object]) -> Score:
+        """Grades one completion; a broken grader is a score with a failure, never an exception."""
+        ...
+
+    async def record(self, path: Path, records: Sequence[RolloutRecord]) -> None:
+        """Appends rollouts to a JSONL file."""
+        ...
+
+
+class Runtime(Protocol):
+    """Places roles somewhere. `start_*` returns when the role answers; `close` ends all that it started."""
+
+    async def start_trainer(self, spec: TrainerSpec) -> Trainer: ...
+
+    async def start_actors(self, spec: ActorSpec, replicas: int) -> Mapping[str, Actor]: ...
+
+    async def start_reward_workers(self, spec: RewardSpec, workers: int) -> Sequence[RewardWorker]: ...
+
+    async def stop_roles(self) -> None:
+        """Ends the roles of a stage; the runtime stays usable."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,119 @@
+"""Waits with a name, a deadline and a line that says what is pending.
+
+Pipelines wrap every await on a role in `Waits.wait`; the watchdog that `Waits.watch` runs reports each wait that
+lasts, so that a hung run always says what it hangs on.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+
+from roll_launch.errors import RollLaunchError
+
+logger = logging.getLogger(__name__)
+
+Describe = Callable[[], str]
+
+
+class WaitExpired(RollLaunchError):
+    """A named wait ran past its deadline; the message says what was pending."""
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """One wait in progress: Wait(name="rollout of step 3", deadline_s=600.0, started=12.5, pending=None)."""
+
+    name: str
+    deadline_s: float
+    started: float
+    pending: Describe | None = field(default=None, repr=False)
+
+    def line(self, now: float) -> str:
+        """The watchdog line: how long, of how much, for what, and what is pending."""
+        pending = f": {self.pending()}" if self.pending else ""
+        return f"waiting {now - self.started:.0f} s of at most {self.deadline_s:.0f} s for {self.name}{pending}"
+
+
+class Waits:
+    """The waits of one run.
+
+    Args:
+        report_after_s: A wait older than this is reported by the watchdog, and again after as long.
+        clock: Seconds, monotonic.
+        report: Takes each watchdog line; the module's logger by default.
+    """
+
+    def __init__(
+        self,
+        *,
+        report_after_s: float = 15.0,
+        clock: Callable[[], float] = time.monotonic,
+        report: Callable[[str], None] = logger.warning,
+    ) -> None:
+        self._report_after_s = report_after_s
+        self._clock = clock
+        self._report = report
+        self._open: list[Wait] = []
+
+    @contextlib.asynccontextmanager
+    async def wait(self, name: str, *, deadline_s: float, pending: Describe | None = None) -> AsyncIterator[None]:
+        """Bounds the awaits inside by `deadline_s` seconds.
+
+        Raises:
+            WaitExpired: The deadline passed; names the wait and what was pending.
+        """
+        with self._registered(Wait(name=name, deadline_s=deadline_s, started=self._clock(), pending=pending)) as wait:
+            scope = asyncio.timeout(deadline_s)
+            what = ""
+            try:
+                async with scope:
+                    try:
+                        yield
+                    except asyncio.CancelledError:
+                        # Described here, while what is pending is still pending.
+                        what = pending() if pending else ""
+                        raise
+            except TimeoutError as error:
+                if not scope.expired():
+                    raise
+                tail = f"; pending: {what}" if what else ""
+                raise WaitExpired(f"{wait.name} did not end within {deadline_s:g} s{tail}") from error
+
+    def lines(self) -> list[str]:
+        """What is being waited for now, oldest first."""
+        now = self._clock()
+        return [wait.line(now) for wait in self._open]
+
+    @contextlib.asynccontextmanager
+    async def watch(self) -> AsyncIterator[None]:
+        """Runs the watchdog while the body runs."""
+        watchdog = asyncio.create_task(self._watch(), name="watchdog")
+        try:
+            yield
+        finally:
+            watchdog.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watchdog
+
+    async def _watch(self) -> None:
+        reported: dict[int, float] = {}
+        while True:
+            await asyncio.sleep(self._report_after_s / 4)
+            now = self._clock()
+            for wait in list(self._open):
+                last = reported.get(id(wait), wait.started)
+                if now - last >= self._report_after_s:
+                    reported[id(wait)] = now
+                    self._report(wait.line(now))
+            reported = {key: at for key, at in reported.items() if any(id(w) == key for w in self._open)}
+
+    @contextlib.contextmanager
+    def _registered(self, wait: Wait) -> Iterator[Wait]:
+        self._open.append(wait)
+        try:
+            yield wait
+        finally:
+            self._open.remove(wait)

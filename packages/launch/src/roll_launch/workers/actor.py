@@ -1,0 +1,22 @@
+"""A rollout replica's work: one engine."""
+
+from concurrent.futures import Executor
+
+import torch
+from roll_rollout.transformers_engine import TransformersEngine
+
+from roll_launch.models import load_model, load_tokenizer
+from roll_launch.roles import ActorSpec
+
+
+def build_engine(spec: ActorSpec, executor: Executor | None = None) -> TransformersEngine:
+    """The engine of `spec`, with the weights that its model spec names; it computes on `executor`."""
+    torch.set_num_threads(spec.threads)
+    model = load_model(spec.model)
+    return TransformersEngine(
+        model.to(spec.engine.device),
+        tokenizer=load_tokenizer(spec.model.tokenizer),
+        max_batch=spec.engine.max_batch,
+        max_context=spec.max_context,
+        executor=executor,
+    )

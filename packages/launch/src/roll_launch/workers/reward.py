@@ -1,0 +1,64 @@
+"""A reward worker's work: decode, grade under a deadline, write rollouts for people to read."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from roll_rewards import Score, grade_with_deadline, make_grader
+from roll_rollout import Completion
+
+from roll_launch.models import load_tokenizer
+from roll_launch.roles import RewardSpec, RolloutRecord
+
+
+class RewardJudge:
+    """Grades completions with one grader."""
+
+    def __init__(self, spec: RewardSpec) -> None:
+        self._tokenizer = load_tokenizer(spec.tokenizer)
+        self._grader = make_grader(spec.grader.name, **spec.grader.options)
+        self._deadline_s = spec.deadline_s
+
+    async def grade(self, completion: Completion, reference: object, columns: Mapping[str, object]) -> Score:
+        """The score of one completion's text."""
+        return await grade_with_deadline(
+            self._grader,
+            self._text(completion.token_ids),
+            reference,
+            deadline_s=self._deadline_s,
+            **columns,
+        )
+
+    def record(self, path: Path, records: Sequence[RolloutRecord], completions: Sequence[Completion]) -> None:
+        """Appends one JSON line a rollout."""
+        with path.open("a", encoding="utf-8") as file:
+            for record, completion in zip(records, completions, strict=True):
+                file.write(json.dumps(self._line(record, completion), ensure_ascii=False, default=str) + "\n")
+
+    def _line(self, record: RolloutRecord, completion: Completion) -> dict[str, object]:
+        return {
+            "step": record.step,
+            "group": record.group,
+            "member": record.member,
+            "prompt": record.prompt,
+            "response": self._text(completion.token_ids),
+            "reference": record.reference,
+            "score": _finite(record.score),
+            "reward": _finite(record.reward),
+            "parsed": record.parsed,
+            "tokens": record.tokens,
+            "finish": record.finish,
+            "logprob": _finite(float(completion.logprobs.sum())),
+            "versions": list(completion.versions),
+        }
+
+    def _text(self, token_ids: np.ndarray) -> str:
+        text: str = self._tokenizer.decode(token_ids.tolist(), skip_special_tokens=True)
+        return text
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no NaN: a missing verdict is null."""
+    return value if math.isfinite(value) else None

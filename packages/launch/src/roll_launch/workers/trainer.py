@@ -1,0 +1,102 @@
+"""The trainer's work: a model and its learner in one process.
+
+The local runtime calls it on the trainer's own thread; under Ray it lives inside an actor.
+"""
+
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from roll_learners import LocalLearner, LocalReference, OptimizerSettings, policy_step, supervised_step
+from roll_learners.sample import Sample
+from roll_rollout import Completion, WeightUpdate, pack_buckets, weights_checksum
+
+from roll_launch.models import load_model, load_tokenizer, save_pretrained
+from roll_launch.roles import TrainerSpec
+from roll_launch.samples import sample_from_completion
+
+BUCKET_BYTES = 256 * 1024 * 1024
+TRAINER_STATE = "trainer.pt"
+
+
+class TrainerWorker:
+    """Trains one policy. Methods block; call them from one thread at a time."""
+
+    def __init__(self, spec: TrainerSpec) -> None:
+        torch.set_num_threads(spec.threads)
+        settings = spec.learner
+        self._tokenizer = load_tokenizer(spec.model.tokenizer)
+        self._model = load_model(spec.model)
+        self._learner = LocalLearner(
+            self._model,
+            optimizer=OptimizerSettings(
+                **settings.optimizer.model_dump(),
+                total_steps=spec.optimizer_steps,
+            ),
+            micro_batch_tokens=settings.micro_batch_tokens,
+            temperature=spec.temperature,
+            device=settings.device,
+        )
+        self._algorithm = spec.algorithm
+        self._reference: LocalReference | None = None
+        if spec.algorithm is not None and spec.algorithm.needs_reference:
+            self._reference = LocalReference(
+                load_model(spec.model),
+                micro_batch_tokens=settings.micro_batch_tokens,
+                temperature=spec.temperature,
+                device=settings.device,
+            )
+        self._mini_batches = settings.mini_batches
+        self._epochs = settings.epochs
+        self._rng = np.random.default_rng(spec.seed)
+
+    def policy_step(
+        self, completions: Sequence[Completion], rewards: Sequence[float], groups: Sequence[int]
+    ) -> dict[str, float]:
+        """One policy-gradient step over the whole batch; returns metrics."""
+        if self._algorithm is None:
+            raise ValueError("policy_step on a trainer that was started without an algorithm")
+        samples = [
+            sample_from_completion(completion, reward=reward, group=group)
+            for completion, reward, group in zip(completions, rewards, groups, strict=True)
+        ]
+        return policy_step(
+            self._learner,
+            samples,
+            self._algorithm,
+            mini_batches=self._mini_batches,
+            epochs=self._epochs,
+            rng=self._rng,
+            reference=self._reference,
+        )
+
+    def supervised_step(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """One supervised step; returns metrics."""
+        return supervised_step(self._learner, samples)
+
+    def publish(self, version: int) -> tuple[WeightUpdate, str]:
+        """The present weights in buckets, and their checksum."""
+        tensors = (
+            (name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), _bytes_of(tensor))
+            for name, tensor in self._learner.export_weights()
+        )
+        buckets = tuple(pack_buckets(tensors, max_bytes=BUCKET_BYTES))
+        return WeightUpdate(version=version, buckets=buckets), weights_checksum(buckets)
+
+    def save(self, directory: Path, state: bool) -> None:
+        """Writes model and tokenizer, and the optimizer's state if asked."""
+        save_pretrained(self._model, self._tokenizer, directory)
+        if state:
+            trainer = {"learner": self._learner.state_dict(), "rng": self._rng.bit_generator.state}
+            torch.save(trainer, directory / TRAINER_STATE)
+
+    def peak_rss_gb(self) -> float:
+        """Peak resident memory of this process, GiB."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+
+
+def _bytes_of(tensor: torch.Tensor) -> np.ndarray:
+    """The bytes of a tensor as uint8[n], on the host."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()

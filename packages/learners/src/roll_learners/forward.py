@@ -1,0 +1,179 @@
+"""Log-probs and entropy at the trained tokens of a micro-batch, and nowhere else.
+
+The decoder runs without its head; the head then runs over the hidden states of the N positions that
+predict a trained token, in chunks, so that no [B, T, V] logits exist.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from roll_learners.batch import MicroBatch, collate
+from roll_learners.errors import LearnerError
+from roll_learners.losses.entropy import entropy_from
+from roll_learners.rows import Row
+from roll_learners.sample import Sample
+
+EntropyUse = Literal["none", "metric", "gradient"]
+
+LOGITS_PER_CHUNK = 2**25
+"""Logits that exist at a time: 128 MiB of float32, about four times that while gradients are taken."""
+
+
+class TokenScores(NamedTuple):
+    """Attributes:
+    logprobs: [N].
+    entropy: [N], or None where it was not asked for.
+    """
+
+    logprobs: Tensor
+    entropy: Tensor | None
+
+
+def score_tokens(
+    model: PreTrainedModel,
+    batch: MicroBatch,
+    *,
+    temperature: float,
+    entropy: EntropyUse = "none",
+    logits_per_chunk: int = LOGITS_PER_CHUNK,
+) -> TokenScores:
+    """The scores of the micro-batch's trained tokens under the distribution they are sampled from.
+
+    Args:
+        model: Any causal language model of transformers.
+        batch: B rows, N trained tokens.
+        temperature: Divides the logits.
+        entropy: Whether entropy is computed, and whether gradient flows through it.
+        logits_per_chunk: More logits than this are made chunk by chunk, twice if a gradient is taken.
+
+    Returns:
+        Scores in float32 (float64 from a float64 model).
+    """
+    decoder, _ = _decoder_and_head(model)
+    states = _states(decoder, batch)
+    chunk = max(1, logits_per_chunk // int(model.config.get_text_config().vocab_size))
+    if len(states) <= chunk:
+        return _score_states(model, states, batch.targets, temperature, entropy)
+    parts = []
+    for piece, targets in zip(torch.split(states, chunk), torch.split(batch.targets, chunk), strict=True):
+        arguments = (model, piece, targets, temperature, entropy)
+        if torch.is_grad_enabled():
+            parts.append(checkpoint(_score_states, *arguments, use_reentrant=False, preserve_rng_state=False))
+        else:
+            parts.append(_score_states(*arguments))
+    entropies = [part.entropy for part in parts if part.entropy is not None]
+    return TokenScores(
+        logprobs=torch.cat([part.logprobs for part in parts]),
+        entropy=torch.cat(entropies) if entropies else None,
+    )
+
+
+def check_model(model: PreTrainedModel) -> None:
+    """Raises LearnerError if head(decoder(x)) is not what the model itself computes.
+
+    A model may scale or cap its logits in a way this module does not know; training it would then
+    work on another distribution than the one it samples from.
+    """
+    decoder, head = _decoder_and_head(model)
+    if decoder is None or head is None:
+        raise LearnerError(f"{type(model).__name__} has no decoder with a language-model head")
+    ids = torch.arange(4, device=model.device).unsqueeze(0) % int(model.config.get_text_config().vocab_size)
+    with torch.no_grad():
+        expected = model(input_ids=ids, use_cache=False).logits.double()
+        states = decoder(input_ids=ids, use_cache=False).last_hidden_state
+        got = _head_logits(model, states).double()
+    tolerance = 64 * torch.finfo(model.dtype).eps * max(1.0, expected.abs().max().item())
+    error = (expected - got).abs().max().item()
+    if not error <= tolerance:
+        raise LearnerError(
+            f"{type(model).__name__} changes its logits by up to {error:.3g} after the head in a way that is "
+            "not supported: scaling and soft caps of Gemma, Granite and Cohere are"
+        )
+
+
+def runs_shared_rows(model: PreTrainedModel) -> bool:
+    """Whether the model gives a token the same state in a shared row as in a row of its own.
+
+    It is tried on two samples with one prompt. Not tried are models that look back through a window
+    or a recurrence, and attention kernels that take no mask.
+    """
+    config = model.config.get_text_config()
+    layers = getattr(config, "layer_types", None) or ()
+    windowed = getattr(config, "sliding_window", None) is not None and not layers
+    decoder, _ = _decoder_and_head(model)
+    takes = inspect.signature(decoder.forward).parameters.keys()
+    if windowed or set(layers) - {"full_attention"} or not {"attention_mask", "position_ids"} <= takes:
+        return False
+    if getattr(config, "_attn_implementation", None) != "sdpa":
+        return False
+    samples = [
+        Sample.from_completion(np.array([0, 1], np.int32), np.array(response, np.int32) % config.vocab_size)
+        for response in ((2, 3, 4), (5, 6))
+    ]
+    alone, shared = (
+        [collate(samples, [row], device=str(model.device)) for row in rows]
+        for rows in (
+            [Row(members=(0,), prompt=2, length=4), Row(members=(1,), prompt=2, length=3)],
+            [Row(members=(0, 1), prompt=2, length=5)],
+        )
+    )
+    with torch.no_grad():
+        expected, got = (
+            torch.cat([_states(decoder, batch).double() for batch in batches]) for batches in (alone, shared)
+        )
+    tolerance = 64 * torch.finfo(model.dtype).eps * max(1.0, expected.abs().max().item())
+    return bool((expected - got).abs().max() <= tolerance)
+
+
+def _states(decoder: Any, batch: MicroBatch) -> Tensor:
+    """[N, H], the states that predict the trained tokens."""
+    row_inputs = (
+        {}
+        if batch.attention_mask is None
+        else {"attention_mask": batch.attention_mask, "position_ids": batch.position_ids}
+    )
+    states: Tensor = decoder(input_ids=batch.input_ids, use_cache=False, **row_inputs).last_hidden_state
+    return states.reshape(-1, states.shape[-1])[batch.positions]
+
+
+def _score_states(
+    model: PreTrainedModel, states: Tensor, targets: Tensor, temperature: float, entropy: EntropyUse
+) -> TokenScores:
+    logits = _head_logits(model, states)
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    if temperature != 1.0:
+        logits = logits / temperature
+    normaliser = logits.logsumexp(-1)
+    logprobs = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser
+    if entropy == "none":
+        return TokenScores(logprobs=logprobs, entropy=None)
+    if entropy == "metric":
+        return TokenScores(logprobs=logprobs, entropy=entropy_from(logits.detach(), normaliser.detach()))
+    return TokenScores(logprobs=logprobs, entropy=entropy_from(logits, normaliser))
+
+
+def _head_logits(model: PreTrainedModel, states: Tensor) -> Tensor:
+    _, head = _decoder_and_head(model)
+    logits: Tensor = head(states)
+    config = model.config.get_text_config()
+    if scaling := getattr(config, "logits_scaling", None):  # Granite
+        logits = logits / scaling
+    if scale := getattr(config, "logit_scale", None):  # Cohere
+        logits = logits * scale
+    if cap := getattr(config, "final_logit_softcapping", None):  # Gemma
+        logits = torch.tanh(logits / cap) * cap
+    return logits
+
+
+def _decoder_and_head(model: PreTrainedModel) -> tuple[Any, Any]:
+    # transformers leaves both methods untyped.
+    return model.get_decoder(), model.get_output_embeddings()  # type: ignore[no-untyped-call]

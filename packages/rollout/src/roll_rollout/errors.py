@@ -1,0 +1,21 @@
+"""Errors of engines: raised by every engine and caught by whoever drives one."""
+
+
+class EngineError(Exception):
+    """An engine could not do what it was asked: the root of all errors of this package."""
+
+
+class SamplingError(EngineError):
+    """Sampling parameters are out of range, or the engine cannot honour them."""
+
+
+class PromptTooLong(EngineError):
+    """A prompt leaves no room for a single token in the engine's context."""
+
+
+class WeightMismatch(EngineError):
+    """A weight update does not fit the model it is meant for; the model is unchanged."""
+
+
+class EngineClosed(EngineError):
+    """The engine was closed, before or while it served the request."""

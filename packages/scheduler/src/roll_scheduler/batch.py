@@ -1,0 +1,85 @@
+"""What travels through the scheduler: results of callers' functions, complete groups, batches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from roll_scheduler.ticket import Ticket
+
+__all__ = ["Batch", "Generated", "Graded", "Group", "Member"]
+
+P = TypeVar("P")
+C = TypeVar("C")
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated(Generic[C]):
+    """Result of a `generate` function, for example 71 tokens of which the oldest was sampled at version 4.
+
+    Attributes:
+        completion: The completion or a reference to it; the scheduler does not look inside.
+        tokens: Number of sampled tokens.
+        oldest_version: Oldest policy version that sampled one of its tokens.
+        truncated: Whether it ended at the length limit.
+    """
+
+    completion: C
+    tokens: int
+    oldest_version: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graded(Generic[S]):
+    """Result of a `grade` function, for example `Graded(score=score, value=1.0)`.
+
+    Attributes:
+        score: The score; the scheduler does not look inside.
+        value: The scalar reward that group filters see. A value that is not finite is a failure of kind
+            `"value"`, because it is no verdict.
+    """
+
+    score: S
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member(Generic[C, S]):
+    """One graded completion of a group. `ticket` is that of the attempt that succeeded."""
+
+    ticket: Ticket
+    generated: Generated[C]
+    graded: Graded[S]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group(Generic[P, C, S]):
+    """The graded completions of one prompt occurrence.
+
+    Attributes:
+        id: Occurrence number of the prompt in the run.
+        prompt: The prompt as the caller's iterator gave it.
+        members: Sorted by member index; fewer than the group size where tickets failed.
+    """
+
+    id: int
+    prompt: P
+    members: tuple[Member[C, S], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch(Generic[P, C, S]):
+    """What one training step consumes.
+
+    Attributes:
+        groups: Sorted by id.
+        version: Policy version at delivery.
+        failures: Failed attempts since the last batch, by kind, for example `{"deadline": 1}`.
+        dropped: Groups dropped since the last batch, by reason: `"failed"`, `"stale"`, `"filter:<name>"`.
+    """
+
+    groups: tuple[Group[P, C, S], ...]
+    version: int
+    failures: Mapping[str, int]
+    dropped: Mapping[str, int]

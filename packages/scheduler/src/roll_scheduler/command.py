@@ -1,0 +1,64 @@
+"""What the scheduler core asks of whoever runs it: a live driver or a simulator."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from roll_scheduler.ticket import Ticket
+
+__all__ = ["Abort", "Command", "Cut", "Deliver", "Drop", "Generate", "Grade"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generate:
+    """Start the generation of a ticket on a replica."""
+
+    ticket: Ticket
+    replica: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """Start the grading of a generated ticket."""
+
+    ticket: Ticket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """Stop the generation or grading of this attempt; a result of it that still arrives is ignored.
+
+    `reason` is `"deadline"`, `"replica"`, `"closed"`, or the reason for which its group was dropped.
+    """
+
+    ticket: Ticket
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """A group ended without being delivered; what is kept for it may be forgotten."""
+
+    group: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliver:
+    """A group goes into the batch with these members, sorted by member index."""
+
+    group: int
+    members: tuple[Ticket, ...]
+
+
+Command: TypeAlias = Generate | Grade | Abort | Drop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """One batch as the core cuts it: deliveries sorted by group, and the counts since the cut before."""
+
+    deliveries: tuple[Deliver, ...]
+    version: int
+    failures: Mapping[str, int]
+    dropped: Mapping[str, int]

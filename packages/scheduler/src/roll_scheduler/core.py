@@ -1,0 +1,375 @@
+"""The scheduler as a state machine without I/O: events in, commands out, time passed in.
+
+`RolloutScheduler` runs it live; whatever else carries out the commands and reports the events can run it too.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from roll_scheduler.command import Abort, Command, Cut, Deliver, Drop, Generate, Grade
+from roll_scheduler.dispatch import DispatchQueue
+from roll_scheduler.errors import SchedulerError
+from roll_scheduler.flight import DeadlineQueue, Flight, FlightGroup
+from roll_scheduler.ledger import FAILED, Ledger
+from roll_scheduler.metrics import scheduler_metrics
+from roll_scheduler.placement import ReplicaSlots
+from roll_scheduler.policy import SchedulerPolicy
+from roll_scheduler.staleness import admissible, choose_groups, may_train, staleness
+from roll_scheduler.ticket import PendingTicket, Ticket, TicketState, ticket_seed
+
+__all__ = ["SchedulerCore"]
+
+
+class SchedulerCore:
+    """Decides what runs where and which groups make a batch.
+
+    The methods from `open_batch` to `close` are the events; the commands they return are to be carried out in
+    order. A result of an attempt that is no longer awaited (aborted, past its deadline) is ignored.
+
+    Args:
+        policy: Sizes and bounds.
+        replicas: Slots by name, in the order of preference among equally loaded ones.
+        run_seed: Seed that ticket seeds derive from.
+        first_group: Occurrence number of the first prompt, > 0 after a resume.
+        version: Policy version at the start.
+
+    Raises:
+        SchedulerError: If `replicas` is empty or one has no slot.
+    """
+
+    def __init__(
+        self,
+        policy: SchedulerPolicy,
+        *,
+        replicas: Mapping[str, int],
+        run_seed: int = 0,
+        first_group: int = 0,
+        version: int = 0,
+    ) -> None:
+        self._policy = policy
+        self._replicas = ReplicaSlots(replicas)
+        self._run_seed = run_seed
+        self.next_group = first_group
+        self.version = version
+        self.ledger = Ledger()
+        self._exhausted = False
+        self._in_training = 0
+        self._groups: dict[int, FlightGroup] = {}
+        self._ready: dict[int, FlightGroup] = {}
+        self._flights: dict[int, Flight] = {}
+        self._queue = DispatchQueue(self._replicas)
+        self._generating = DeadlineQueue(TicketState.RUNNING, policy.generate_deadline_s)
+        self._grading = DeadlineQueue(TicketState.GRADING, policy.grade_deadline_s)
+        self._last_staleness = 0.0
+
+    @property
+    def room(self) -> int:
+        """Number of groups that may be admitted now; 0 when there are no prompts or too many failures."""
+        if self._exhausted or self.ledger.verdict(self._policy) is not None:
+            return 0
+        return admissible(
+            groups_per_batch=self._policy.groups_per_batch,
+            max_staleness=self._policy.max_staleness,
+            outstanding=len(self._groups) + self._in_training,
+        )
+
+    @property
+    def next_deadline(self) -> float | None:
+        """Time at which `tick` next has something to do, None if nothing runs."""
+        times = [at for at in (self._generating.next_at(), self._grading.next_at()) if at is not None]
+        return min(times, default=None)
+
+    def open_batch(self) -> None:
+        """The consumer asks for the next batch: it is done with the one before."""
+        self._in_training = 0
+
+    def admit(self, now: float) -> list[Command]:
+        """The next prompt was taken; its group is the `next_group` of before this call.
+
+        Raises:
+            SchedulerError: If there is no room.
+        """
+        if self.room == 0:
+            raise SchedulerError(
+                f"group {self.next_group} cannot be admitted: {len(self._groups)} are outstanding"
+            )
+        size = self._policy.group_size
+        group = FlightGroup(self.next_group, size)
+        self.next_group += 1
+        self._groups[group.id] = group
+        for member in range(size):
+            ticket = Ticket(
+                id=group.id * size + member,
+                group=group.id,
+                member=member,
+                attempt=0,
+                seed=ticket_seed(self._run_seed, group.id, member),
+            )
+            flight = Flight(ticket, group, now)
+            group.flights.append(flight)
+            self._flights[ticket.id] = flight
+            self._queue.append(flight)
+        return self._dispatch(now)
+
+    def exhaust(self) -> None:
+        """There are no more prompts."""
+        self._exhausted = True
+
+    def replica_up(self, name: str, slots: int, now: float) -> list[Command]:
+        """A replica joined."""
+        self._replicas.up(name, slots)
+        return self._dispatch(now)
+
+    def replica_down(self, name: str, reason: str, now: float) -> list[Command]:
+        """A replica left or died: what runs on it is sent out again elsewhere, which costs no retry."""
+        self._replicas.down(name, reason)
+        commands: list[Command] = []
+        orphans = [flight for flight in self._flights.values() if flight.replica == name]
+        for flight in orphans:
+            commands.append(Abort(ticket=flight.ticket, reason="replica"))
+            self._next_attempt(flight, TicketState.WAITING, now)
+        self._queue.prepend(orphans)
+        self.ledger.totals["redispatched"] += len(orphans)
+        return commands + self._dispatch(now)
+
+    def generated(
+        self, ticket: Ticket, *, tokens: int, oldest_version: int, truncated: bool, now: float
+    ) -> list[Command]:
+        """A generation finished."""
+        flight = self._awaited(ticket, TicketState.RUNNING)
+        if flight is None:
+            return []
+        self._leave_replica(flight)
+        self.ledger.totals["tokens"] += tokens
+        flight.oldest, flight.truncated = oldest_version, truncated
+        if not self._fresh(oldest_version):
+            flight.state = TicketState.READY
+            return self._drop_group(flight.group, "stale") + self._dispatch(now)
+        return [self._start_grading(flight, now), *self._dispatch(now)]
+
+    def graded(self, ticket: Ticket, *, value: float, now: float) -> list[Command]:
+        """A grading finished."""
+        flight = self._awaited(ticket, TicketState.GRADING)
+        if flight is None:
+            return []
+        if not math.isfinite(value):
+            return self.failed(ticket, "value", f"the reward of ticket {ticket.id} is {value}", now)
+        flight.value = value
+        flight.state = TicketState.READY
+        return self._settle(flight.group)
+
+    def failed(self, ticket: Ticket, kind: str, message: str, now: float) -> list[Command]:
+        """A generation or grading ended without a result: that is tried again, then the member is dropped."""
+        flight = self._awaited(ticket, TicketState.RUNNING, TicketState.GRADING)
+        if flight is None:
+            return []
+        self.ledger.failure(kind, message)
+        flight.failures += 1
+        again = flight.failures <= self._policy.retries
+        if again:
+            self.ledger.totals["retried"] += 1
+        if flight.state is TicketState.GRADING and again:
+            self._next_attempt(flight, TicketState.GRADING, now)
+            return [self._start_grading(flight, now)]
+        if flight.replica is not None:
+            flight.avoid |= {flight.replica}
+            self._leave_replica(flight)
+        if again:
+            self._next_attempt(flight, TicketState.WAITING, now)
+            self._queue.retry(flight)
+            return self._dispatch(now)
+        return self._lose_member(flight) + self._dispatch(now)
+
+    def publish(self, version: int, now: float) -> list[Command]:
+        """New weights were published; groups that cannot be trained on any more are dropped.
+
+        Raises:
+            SchedulerError: If the version is lower than the current one.
+        """
+        if version < self.version:
+            raise SchedulerError(
+                f"publish: got version {version}, allowed is at least the current {self.version}"
+            )
+        self.version = version
+        commands: list[Command] = []
+        for group in list(self._groups.values()):
+            sampled_at = group.sampled_at()
+            if sampled_at is None or self._fresh(sampled_at):
+                continue
+            commands += self._drop_group(group, "stale")
+        return commands + self._dispatch(now)
+
+    def tick(self, now: float) -> list[Command]:
+        """Time passed: attempts whose deadline is over are aborted and have failed with kind `"deadline"`."""
+        commands: list[Command] = []
+        for queue, doing in ((self._generating, "generation"), (self._grading, "grading")):
+            for flight in queue.pop_expired(now):
+                ticket = flight.ticket
+                if flight.state not in (TicketState.RUNNING, TicketState.GRADING):
+                    continue
+                where = "" if flight.replica is None else f" on replica {flight.replica!r}"
+                message = f"{doing} of ticket {ticket.id} took longer than {queue.seconds} s{where}"
+                commands.append(Abort(ticket=ticket, reason="deadline"))
+                commands += self.failed(ticket, "deadline", message, now)
+        return commands
+
+    def take_batch(self) -> Cut | None:
+        """The next batch if it is complete; smaller, maybe empty, when the prompts are exhausted.
+
+        Raises:
+            TooManyFailures: More attempts failed since the last batch than `max_failures`.
+            StarvationError: More groups were filtered or stale than `max_refills` batches' worth.
+            SchedulerError: A ticket waits and no replica is left.
+        """
+        self._check()
+        wanted = self._policy.groups_per_batch
+        last = self._exhausted and len(self._ready) == len(self._groups)
+        if len(self._ready) < wanted and not last:
+            return None
+        unfinished = [group.sent_at() for group in self._groups.values() if group.id not in self._ready]
+        chosen = choose_groups(
+            [(group.oldest, group.id) for group in self._ready.values()],
+            [at for at in unfinished if at is not None],
+            version=self.version,
+            max_staleness=self._policy.max_staleness,
+            groups_per_batch=wanted,
+        )
+        return None if chosen is None else self._cut(sorted(chosen))
+
+    def close(self) -> list[Command]:
+        """Ends every ticket that has not ended."""
+        commands: list[Command] = []
+        for group in list(self._groups.values()):
+            commands += self._drop_group(group, "closed")
+        return commands
+
+    def pending(self, now: float) -> list[PendingTicket]:
+        """Tickets that are being waited for, the one that is longest in its state first."""
+        waited_for = [flight for flight in self._flights.values() if flight.state is not TicketState.READY]
+        waited_for.sort(key=lambda flight: flight.since)
+        return [
+            PendingTicket(ticket=f.ticket, state=f.state, age_s=now - f.since, replica=f.replica)
+            for f in waited_for
+        ]
+
+    def metrics(self, now: float) -> dict[str, float]:
+        """Numbers of this moment and of the run, named `scheduler/...`."""
+        return scheduler_metrics(
+            self.pending(now),
+            self.ledger.totals,
+            {
+                "outstanding_groups": float(len(self._groups)),
+                "ready_groups": float(len(self._ready)),
+                "replicas": float(len(self._replicas)),
+                "staleness": self._last_staleness,
+            },
+        )
+
+    def _dispatch(self, now: float) -> list[Command]:
+        commands: list[Command] = []
+        while (placed := self._queue.pop()) is not None:
+            commands.append(self._start(*placed, now))
+        return commands
+
+    def _start(self, flight: Flight, replica: str, now: float) -> Generate:
+        flight.state, flight.replica, flight.since = TicketState.RUNNING, replica, now
+        flight.oldest = self.version
+        self._generating.push(flight, now)
+        return Generate(ticket=flight.ticket, replica=replica)
+
+    def _start_grading(self, flight: Flight, now: float) -> Grade:
+        flight.state, flight.since = TicketState.GRADING, now
+        self._grading.push(flight, now)
+        return Grade(ticket=flight.ticket)
+
+    def _next_attempt(self, flight: Flight, state: TicketState, now: float) -> None:
+        flight.ticket = replace(flight.ticket, attempt=flight.ticket.attempt + 1)
+        flight.state, flight.replica, flight.since = state, None, now
+
+    def _awaited(self, ticket: Ticket, *states: TicketState) -> Flight | None:
+        flight = self._flights.get(ticket.id)
+        if flight is None or flight.state not in states or flight.ticket.attempt != ticket.attempt:
+            return None
+        return flight
+
+    def _leave_replica(self, flight: Flight) -> None:
+        if flight.replica is not None:
+            self._replicas.release(flight.replica)
+            flight.replica = None
+
+    def _lose_member(self, flight: Flight) -> list[Command]:
+        group = flight.group
+        self._end(flight, TicketState.DROPPED, FAILED)
+        group.lost += 1
+        if len(group.flights) - group.lost < self._policy.min_members:
+            return self._drop_group(group, FAILED)
+        return self._settle(group)
+
+    def _settle(self, group: FlightGroup) -> list[Command]:
+        group.unsettled -= 1
+        if group.unsettled > 0:
+            return []
+        members = [flight for flight in group.flights if flight.state is TicketState.READY]
+        values = np.array([flight.value for flight in members], dtype=np.float64)
+        truncated = np.array([flight.truncated for flight in members], dtype=np.bool_)
+        for group_filter in self._policy.filters:
+            if not group_filter.keep(values, truncated):
+                return self._drop_group(group, f"filter:{group_filter.name}")
+        group.oldest = min(flight.oldest for flight in members)
+        self._ready[group.id] = group
+        return []
+
+    def _drop_group(self, group: FlightGroup, reason: str) -> list[Command]:
+        commands: list[Command] = []
+        end = "group_failed" if reason == FAILED else reason
+        for flight in group.flights:
+            if flight.state is TicketState.DROPPED:
+                continue
+            if flight.state in (TicketState.RUNNING, TicketState.GRADING):
+                commands.append(Abort(ticket=flight.ticket, reason=reason))
+            self._leave_replica(flight)
+            self._end(flight, TicketState.DROPPED, end)
+        del self._groups[group.id]
+        self._ready.pop(group.id, None)
+        self.ledger.drop(reason)
+        return [*commands, Drop(group=group.id, reason=reason)]
+
+    def _end(self, flight: Flight, state: TicketState, how: str) -> None:
+        flight.state = state
+        self.ledger.ends[how] += 1
+        del self._flights[flight.ticket.id]
+
+    def _fresh(self, oldest_version: int) -> bool:
+        return may_train(
+            version=self.version, oldest_version=oldest_version, max_staleness=self._policy.max_staleness
+        )
+
+    def _check(self) -> None:
+        error = self.ledger.verdict(self._policy)
+        if error is not None:
+            raise error
+        if len(self._replicas):
+            return
+        waiting = sum(flight.state is TicketState.WAITING for flight in self._flights.values())
+        if waiting:
+            lost = ", ".join(f"replica {name!r} ({reason})" for name, reason in self._replicas.lost.items())
+            raise SchedulerError(f"no replica is left and {waiting} tickets wait for one; lost: {lost}")
+
+    def _cut(self, chosen: list[int]) -> Cut:
+        deliveries, ages = [], []
+        for group_id in chosen:
+            group = self._ready.pop(group_id)
+            del self._groups[group_id]
+            ages.append(staleness(version=self.version, oldest_version=group.oldest))
+            members = [flight for flight in group.flights if flight.state is TicketState.READY]
+            for flight in members:
+                self._end(flight, TicketState.DELIVERED, "delivered")
+            deliveries.append(Deliver(group=group_id, members=tuple(flight.ticket for flight in members)))
+        self._in_training = len(deliveries)
+        self._last_staleness = sum(ages) / len(ages) if ages else 0.0
+        self.ledger.totals["delivered_groups"] += len(deliveries)
+        failures, dropped = self.ledger.clear_batch()
+        return Cut(deliveries=tuple(deliveries), version=self.version, failures=failures, dropped=dropped)

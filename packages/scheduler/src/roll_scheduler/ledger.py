@@ -1,0 +1,71 @@
+"""What happened to tickets and groups, in numbers, over the run and since the last batch."""
+
+from collections import Counter
+
+from roll_scheduler.errors import SchedulerError, StarvationError, TooManyFailures
+from roll_scheduler.policy import SchedulerPolicy
+
+__all__ = ["Ledger"]
+
+FAILED = "failed"
+
+
+class Ledger:
+    """Counters of one core.
+
+    Attributes:
+        ends: Tickets that ended, by how: `"delivered"`, `"failed"` (out of retries), `"group_failed"` (its
+            group lost too many members), `"stale"`, `"filter:<name>"`, `"closed"`.
+        failures: Failed attempts since the last batch, by kind.
+        dropped: Groups dropped since the last batch, by reason.
+        totals: Counts over the run: failed and retried attempts, redispatched tickets, sampled tokens,
+            delivered and dropped groups.
+    """
+
+    def __init__(self) -> None:
+        self.ends: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.totals: Counter[str] = Counter()
+        self._last_failure = ""
+
+    def failure(self, kind: str, message: str) -> None:
+        """Counts a failed attempt."""
+        self.failures[kind] += 1
+        self.totals["failed"] += 1
+        self._last_failure = f"{kind}: {message}"
+
+    def drop(self, reason: str) -> None:
+        """Counts a dropped group."""
+        self.dropped[reason] += 1
+        self.totals["dropped_groups"] += 1
+
+    def clear_batch(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Failures and drops since the last call."""
+        failures, dropped = dict(self.failures), dict(self.dropped)
+        self.failures.clear()
+        self.dropped.clear()
+        return failures, dropped
+
+    def verdict(self, policy: SchedulerPolicy) -> SchedulerError | None:
+        """The error that the counts for the coming batch amount to, if any."""
+        failed = self.failures.total()
+        if failed > policy.max_failures:
+            return TooManyFailures(
+                f"{failed} attempts failed for one batch ({_listed(self.failures)}), allowed are "
+                f"{policy.max_failures} (max_failures); the last one: {self._last_failure}",
+                self.failures,
+            )
+        refused = self.dropped.total() - self.dropped[FAILED]
+        allowed = policy.max_refills * policy.groups_per_batch
+        if refused > allowed:
+            return StarvationError(
+                f"{refused} groups were refused for one batch of {policy.groups_per_batch} "
+                f"({_listed(self.dropped)}), allowed are {allowed} (max_refills x groups_per_batch)",
+                self.dropped,
+            )
+        return None
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{key} {count}" for key, count in sorted(counts.items()))

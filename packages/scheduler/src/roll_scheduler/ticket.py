@@ -1,0 +1,69 @@
+"""The unit of scheduling: one completion of one prompt. Made by the core, handed to callers' functions."""
+
+import enum
+import hashlib
+from dataclasses import dataclass
+
+__all__ = ["PendingTicket", "Ticket", "TicketState", "ticket_seed"]
+
+
+class TicketState(enum.StrEnum):
+    """Where a ticket is: WAITING -> RUNNING -> GRADING -> READY -> DELIVERED or DROPPED."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    GRADING = "grading"
+    READY = "ready"
+    DELIVERED = "delivered"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """One completion to produce, for example `Ticket(id=13, group=3, member=1, attempt=0, seed=77...)`.
+
+    Attributes:
+        id: Unique in the run: `group * group_size + member`.
+        group: Occurrence number of the prompt in the run, 0, 1, 2, ...
+        member: Index of the completion in its group, 0 to group size - 1.
+        attempt: 0 at first; one more each time the ticket is sent out again.
+        seed: Sampling seed, 0 to 2^63 - 1; the same for every attempt.
+    """
+
+    id: int
+    group: int
+    member: int
+    attempt: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingTicket:
+    """A ticket that is being waited for.
+
+    Attributes:
+        ticket: The ticket.
+        state: WAITING (for a slot), RUNNING (on a replica) or GRADING.
+        age_s: Seconds in this state.
+        replica: Where it runs, None unless RUNNING.
+    """
+
+    ticket: Ticket
+    state: TicketState
+    age_s: float
+    replica: str | None
+
+
+def ticket_seed(run_seed: int, group: int, member: int) -> int:
+    """Sampling seed of a completion, 0 to 2^63 - 1, the same in every process and on every platform.
+
+    It depends on nothing but its arguments, so a completion keeps its seed on another replica, in another
+    attempt and after a resume.
+
+    Args:
+        run_seed: Seed of the run, any integer.
+        group: Occurrence number of the prompt in the run.
+        member: Index of the completion in its group.
+    """
+    digest = hashlib.blake2b(f"{run_seed}/{group}/{member}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

@@ -1,0 +1,60 @@
+"""Progress: plain lines where there is no terminal, a live table where there is one."""
+
+import io
+
+import pytest
+from rich.console import Console
+from roll_launch.display import Display, DisplayError
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _plain() -> tuple[Display, io.StringIO, _Clock]:
+    out, clock = io.StringIO(), _Clock()
+    return Display(Console(file=out, width=200), clock=clock), out, clock
+
+
+def test_plain_lines_name_stage_step_reward_and_time_left() -> None:
+    display, out, clock = _plain()
+    display.begin("rlvr", 10)
+    clock.now = 2.0
+    display.step(1, {"critic/score/mean": 0.4, "response_length/mean": 12.34, "perf/throughput": 987.0})
+    assert out.getvalue() == "rlvr  step 1/10  left 0m18s  reward 0.400  length 12.3  tokens/s 987\n"
+
+
+def test_quick_steps_do_not_flood_a_log_but_the_last_is_shown() -> None:
+    display, out, _ = _plain()
+    display.begin("sft", 100)
+    for step in range(1, 101):
+        display.step(step, {"actor/nll": 1.0})
+    assert [line.split()[2] for line in out.getvalue().splitlines()] == ["1/100", "100/100"]
+
+
+def test_an_evaluation_line_stays() -> None:
+    display, out, _ = _plain()
+    display.begin("rlvr", 80)
+    display.evaluation(
+        20, {"eval/accuracy": 0.91, "eval/samples": 512.0, "eval/response_length/mean": 8.0}
+    )
+    assert "evaluation: accuracy 0.910 on 512 samples" in out.getvalue()
+
+
+def test_a_terminal_gets_a_table_that_is_taken_away_at_the_end() -> None:
+    out = io.StringIO()
+    display = Display(Console(file=out, force_terminal=True, width=120))
+    display.begin("rlvr", 10)
+    display.step(3, {"critic/score/mean": 0.4})
+    display.end()
+    assert "3/10" in out.getvalue()
+    display.end()
+
+
+def test_a_step_before_any_stage_is_an_error() -> None:
+    with pytest.raises(DisplayError):
+        _plain()[0].step(1, {})

@@ -1,0 +1,50 @@
+"""Run directories: new, named by time, never mixed with another run."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from roll_launch.run_directory import RunDirectory, RunDirectoryError, environment_report, write_json
+
+NOW = datetime(2026, 1, 2, 3, 4, 5)
+
+
+def test_two_runs_in_one_second_get_two_directories(tmp_path: Path) -> None:
+    first = RunDirectory.create(tmp_path, now=NOW)
+    second = RunDirectory.create(tmp_path, now=NOW)
+    assert (first.root.name, second.root.name) == ("20260102-030405", "20260102-030405-2")
+    assert (tmp_path / "latest").resolve() == second.root
+
+
+def test_an_exact_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("mine")
+    with pytest.raises(RunDirectoryError, match="not empty"):
+        RunDirectory.create(tmp_path, now=NOW, exact=tmp_path)
+    assert (tmp_path / "note.txt").read_text() == "mine"
+
+
+def test_a_file_where_the_directory_should_be_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(RunDirectoryError, match="runs"):
+        RunDirectory.create(tmp_path / "runs", now=NOW)
+
+
+def test_a_users_own_file_named_latest_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "latest").write_text("mine")
+    RunDirectory.create(tmp_path, now=NOW)
+    assert (tmp_path / "latest").read_text() == "mine"
+
+
+def test_json_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    write_json(path, {"a": 1})
+    write_json(path, {"a": 2})
+    assert json.loads(path.read_text()) == {"a": 2}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_the_environment_report_names_versions() -> None:
+    report = environment_report()
+    assert report["packages"]["roll-launch"]  # type: ignore[index]
+    assert report["processors"]

@@ -1,0 +1,38 @@
+"""KL estimators."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from roll_learners import KL_ESTIMATORS, k1, k2, k3
+
+
+def doubles(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_by_hand() -> None:
+    logprobs, reference = doubles(-1, -1), doubles(-1, -2)
+    assert k1(logprobs, reference).tolist() == [0, 1]
+    assert k2(logprobs, reference).tolist() == [0, 0.5]
+    assert k3(logprobs, reference).tolist() == pytest.approx([0, math.exp(-1)])
+
+
+@pytest.mark.parametrize("name", KL_ESTIMATORS.names())
+def test_gradients_are_right(name: str) -> None:
+    estimate = KL_ESTIMATORS.bind(name, {})
+    logprobs = doubles(-0.5, -1.2, -3.0, -0.01).requires_grad_()
+    reference = doubles(-0.6, -1.0, -0.9, -2.0)
+    assert torch.autograd.gradcheck(lambda x: estimate(logprobs=x, ref_logprobs=reference), (logprobs,))
+
+
+@given(st.floats(-1000, 0), st.floats(-1000, 0))
+def test_k3_is_finite_and_not_negative_and_so_is_its_gradient(logprob: float, reference: float) -> None:
+    given = torch.tensor([logprob], dtype=torch.float32, requires_grad=True)
+    value = k3(given, torch.tensor([reference], dtype=torch.float32))
+    value.sum().backward()
+    assert 0 <= value.item() <= 10
+    assert given.grad is not None
+    assert given.grad.isfinite().all()
