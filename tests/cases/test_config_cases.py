@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field, create_model
+from roll_hw import worker_environment
 from roll_launch.config import ConfigError, Section, dump_data, load_text
 
 PATH = Path(__file__).parent.parent / "data" / "cases" / "config.jsonl"
@@ -102,8 +103,6 @@ def load(given: dict, expected: dict) -> None:
 
 
 def worker_env(given: dict, expected: dict) -> None:
-    from roll_hw import worker_environment
-
     got = worker_environment(given["driver_env"], given["package_defaults"])
     assert expected["worker_env"].items() <= got.items()
 

@@ -1,7 +1,6 @@
 """A small random Qwen3 and samples for it."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +9,6 @@ from roll_learners import LocalLearner, OptimizerSettings, Sample
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 VOCABULARY = 25
-
-
-@pytest.fixture
-def data() -> Path:
-    return Path(__file__).parents[1] / "data"
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from roll_learners import AGGREGATIONS, Segments, Totals, token_mean
 from roll_learners.aggregation import constant_divisor, seq_mean_token_mean, seq_mean_token_sum
@@ -30,6 +30,7 @@ def test_gradients_are_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", AGGREGATIONS.names())
+@settings(max_examples=30)
 @given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=6), data=st.data())
 def test_shares_of_any_split_add_up_to_the_whole(name: str, lengths: list[int], data: st.DataObject) -> None:
     aggregate = AGGREGATIONS.bind(name, {"horizon": 10})

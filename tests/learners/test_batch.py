@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from roll_learners import LearnerError, Sample
 from roll_learners.batch import (
@@ -56,6 +56,7 @@ def test_a_shared_row_has_the_prompt_once_and_branches_that_do_not_see_each_othe
     ]
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 6), max_size=12), st.integers(20, 90), st.sampled_from([None, 1, 64]))
 def test_every_sample_with_a_trained_token_is_in_one_micro_batch(
     lengths: list[int], budget: int, sharing: int | None
@@ -78,6 +79,7 @@ def test_counts_are_of_trained_tokens() -> None:
     assert total_counts(samples) == (2, 1, 1)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=8), min_size=1, max_size=5))
 def test_scattering_reverses_gathering(masks: list[list[bool]]) -> None:
     samples = [sample([0, *mask]) for mask in masks]

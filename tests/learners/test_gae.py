@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from roll_learners import Segments, gae, response_tokens
 
@@ -35,6 +35,7 @@ def test_what_the_environment_wrote_is_bridged_and_cannot_leak() -> None:
     assert result.advantages.tolist() == pytest.approx([0.0, 0.75])
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5))
 def test_sequences_do_not_mix(lengths: list[int]) -> None:
     segments = Segments.of_lengths(torch.tensor(lengths))

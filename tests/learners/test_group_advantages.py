@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from roll_learners import ADVANTAGES, dr_grpo, grpo, lite_ppo, rloo, whiten, zero_spread
 
@@ -38,6 +38,7 @@ def test_lite_ppo_divides_by_the_deviation_of_the_whole_batch() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=30)
 @given(reward=st.floats(-10, 10), size=st.integers(1, 7))
 def test_a_group_without_a_spread_gets_exactly_zero(name: str, reward: float, size: int) -> None:
     assert advantage(name, rewards(*[reward] * size), [5] * size) == [0.0] * size
@@ -57,6 +58,7 @@ def test_one_verdict_alone_and_none_at_all_get_zero(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=30)
 @given(st.permutations(range(8)))
 def test_members_are_found_by_id_not_by_place(name: str, order: list[int]) -> None:
     values, groups = rewards(1, 0, 0, 1, 0.5, 1, 0, 0), [7, 7, 7, -2, -2, -2, 40, 40]

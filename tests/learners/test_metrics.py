@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from roll_learners.metrics import MetricTally, merge_updates, prefixed, summary
 from roll_learners.objective import Metric
@@ -40,6 +40,7 @@ def test_a_metric_without_a_value_is_left_out() -> None:
 tokens = st.lists(st.floats(-10, 10), min_size=1, max_size=5)
 
 
+@settings(max_examples=30)
 @given(st.lists(tokens, min_size=1, max_size=4))
 def test_updates_merge_into_the_statistics_of_all_their_tokens(parts: list[list[float]]) -> None:
     updates = [tallied([part]) | {"tokens": float(len(part)), "skipped_steps": 0.0} for part in parts]

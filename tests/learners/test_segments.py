@@ -1,7 +1,7 @@
 """Flat tokens with segment ids."""
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from roll_learners import Segments, Totals, response_tokens
 
@@ -19,6 +19,7 @@ def test_totals_count_sequences_with_a_token() -> None:
     assert Totals.of_lengths(torch.tensor([2, 0, 1])) == Totals(tokens=3, sequences=2)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=5))
 def test_selection_keeps_each_token_under_the_mask_once_and_in_order(rows: list[list[bool]]) -> None:
     mask = torch.tensor(rows)

@@ -51,22 +51,41 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_frequencies_over_evenly_spread_uniforms_are_the_probabilities(row):
-    logits, count = random_logits(1, 40), 20_000
+LARGE_ROWS = [
+    params(),
+    params(temperature=0.4),
+    params(top_k=30),
+    params(top_k=1500),
+    params(top_k=1200, top_p=0.99),
+    params(top_p=0.5),
+    params(top_p=0.999, temperature=3.0),
+    params(min_p=1e-3),
+    params(top_p=0.9, min_p=1e-2),
+]
+
+
+@pytest.mark.parametrize(
+    ("row", "vocabulary"),
+    [(row, 40) for row in ROWS] + [(row, size) for row in LARGE_ROWS for size in (1024, 3001)],
+    ids=str,
+)
+def test_frequencies_over_evenly_spread_uniforms_are_the_probabilities(row, vocabulary):
+    logits, count = random_logits(1, vocabulary), 4_000
     uniforms = (np.arange(count) + 0.5) / count
     tokens, _ = draw(logits.expand(count, -1), uniforms, [row] * count)
-    frequencies = np.bincount(tokens, minlength=40) / count
+    frequencies = np.bincount(tokens, minlength=vocabulary) / count
     probabilities = warped(logits, row)[0].exp().numpy()
     np.testing.assert_allclose(frequencies, probabilities, atol=1.01 / count)
     assert set(np.flatnonzero(frequencies)) <= set(np.flatnonzero(probabilities))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_logprob_is_that_of_the_distribution_drawn_from(row):
-    logits = random_logits(64, 40, seed=1)
+@pytest.mark.parametrize(
+    ("row", "vocabulary"), [(row, 40) for row in ROWS] + [(row, 3001) for row in LARGE_ROWS], ids=str
+)
+def test_logprob_is_that_of_the_distribution_drawn_from(row, vocabulary):
+    logits = random_logits(64, vocabulary, seed=1)
     tokens, logprobs = draw(logits, np.random.default_rng(0).random(64), [row] * 64)
-    expected = warped(logits, row).gather(1, torch.from_numpy(tokens)[:, None])[:, 0]
+    expected = warped(logits.double(), row).gather(1, torch.from_numpy(tokens)[:, None])[:, 0]
     np.testing.assert_allclose(logprobs, expected.numpy(), atol=2e-6)
     assert logprobs.dtype == np.float32
 
@@ -89,11 +108,21 @@ def test_greedy_takes_the_most_likely_token_with_its_logprob_at_temperature_one(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_largest_and_smallest_uniform_never_draw_an_impossible_token(dtype):
-    logits = torch.full((2, 9), float("-inf"), dtype=dtype)
-    logits[:, 3:6] = torch.tensor([0.1, 2.0, 0.3], dtype=dtype)
+@pytest.mark.parametrize("vocabulary", [9, 2000])
+def test_largest_and_smallest_uniform_never_draw_an_impossible_token(dtype, vocabulary):
+    logits = torch.full((2, vocabulary), float("-inf"), dtype=dtype)
+    possible = [3, 4, vocabulary // 2, vocabulary - 4]
+    logits[:, possible] = torch.tensor([0.1, 2.0, 0.3, 0.7], dtype=dtype)
     tokens, logprobs = draw(logits, np.array([0.0, 1.0 - 2.0**-53]), [params()] * 2)
-    assert tokens.tolist() == [3, 5]
+    assert tokens.tolist() == [possible[0], possible[-1]]
+    assert np.isfinite(logprobs).all()
+
+
+@pytest.mark.parametrize("vocabulary", [40, 3000])
+def test_every_drawn_token_has_weight_even_where_most_have_none(vocabulary):
+    logits = torch.where(random_logits(2000, vocabulary, seed=5) > 6.0, 0.0, float("-inf"))
+    logits[:, 7] = -80.0
+    _, logprobs = draw(logits, np.random.default_rng(2).random(2000), [params()] * 2000)
     assert np.isfinite(logprobs).all()
 
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps to the next timer; having nothing to wait for is an error, not a hang."""
+    """An event loop whose time jumps to the next timer; nothing to wait for is an error, not a hang."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,12 @@ class ScriptedWork:
         return Graded(score=f"score of {completion}", value=self.values(ticket))
 
     def scheduler(
-        self, policy: SchedulerPolicy, *, prompts: int = 1000, replicas: dict[str, int] | None = None, **options: Any
+        self,
+        policy: SchedulerPolicy,
+        *,
+        prompts: int = 1000,
+        replicas: dict[str, int] | None = None,
+        **options: Any,
     ) -> RolloutScheduler[str, str, str]:
         """A scheduler of `prompts` prompts `p0`, `p1`, ... in the running loop's time."""
         return RolloutScheduler(
@@ -115,4 +120,3 @@ class ScriptedWork:
 @pytest.fixture
 def work() -> ScriptedWork:
     return ScriptedWork()
-

@@ -46,7 +46,12 @@ def finish(core, ticket, *, value=None, oldest_version=None, now=0.0):
 
 def test_dispatch_goes_group_by_group_and_member_by_member():
     commands = admit_all(make_core(first_group=7))
-    assert [(t.group, t.member, t.attempt) for t in tickets(commands)] == [(7, 0, 0), (7, 1, 0), (8, 0, 0), (8, 1, 0)]
+    assert [(t.group, t.member, t.attempt) for t in tickets(commands)] == [
+        (7, 0, 0),
+        (7, 1, 0),
+        (8, 0, 0),
+        (8, 1, 0),
+    ]
     assert [t.id for t in tickets(commands)] == [14, 15, 16, 17]
     assert tickets(commands)[1].seed == ticket_seed(0, 7, 1)
 
@@ -101,7 +106,11 @@ def test_failed_generation_is_retried_elsewhere_with_the_same_seed():
     first = admit_all(core)[0]
     (again,) = core.failed(first.ticket, "engine", "broken", 1.0)
     assert (first.replica, again.replica) == ("a", "b")
-    assert (again.ticket.id, again.ticket.seed, again.ticket.attempt) == (first.ticket.id, first.ticket.seed, 1)
+    assert (again.ticket.id, again.ticket.seed, again.ticket.attempt) == (
+        first.ticket.id,
+        first.ticket.seed,
+        1,
+    )
 
 
 def test_retry_waits_for_a_slot_elsewhere_while_others_pass():
@@ -263,7 +272,9 @@ def test_too_many_failures_end_with_an_error_that_has_the_counts_and_the_last_me
         assert core.take_batch() is None
         (again,) = core.failed(ticket, kind, "port closed", 1.0)
         ticket = again.ticket
-    with pytest.raises(TooManyFailures, match=r"4 attempts.*deadline 1, engine 3.*allowed are 3.*port closed"):
+    with pytest.raises(
+        TooManyFailures, match=r"4 attempts.*deadline 1, engine 3.*allowed are 3.*port closed"
+    ):
         core.take_batch()
     assert core.room == 0
 
@@ -449,7 +460,7 @@ def test_metrics_count_states_and_the_run():
 
 def test_closing_ends_every_ticket():
     core = make_core(replicas={"a": 2})
-    first, second = tickets(admit_all(core))
+    first, _ = tickets(admit_all(core))
     core.generated(first, tokens=5, oldest_version=0, truncated=False, now=1.0)
     commands = core.close()
     assert {command.ticket.id for command in commands if isinstance(command, Abort)} == {0, 1, 2}

@@ -140,7 +140,9 @@ class CoreMachine(RuleBasedStateMachine):
     def report_something_late(self, data):
         ticket = data.draw(st.sampled_from(self.past))
         if self.generating.get(ticket.id, (None,))[0] != ticket:
-            assert self.core.generated(ticket, tokens=1, oldest_version=0, truncated=False, now=self.now) == []
+            assert (
+                self.core.generated(ticket, tokens=1, oldest_version=0, truncated=False, now=self.now) == []
+            )
         if self.grading.get(ticket.id) != ticket:
             assert self.core.graded(ticket, value=0.5, now=self.now) == []
 
@@ -203,7 +205,9 @@ class CoreMachine(RuleBasedStateMachine):
         assert self.core.ledger.ends["delivered"] == self.delivered
         running = {id for id, item in pending.items() if item.state is TicketState.RUNNING}
         assert running == self.generating.keys()
-        assert {id for id, item in pending.items() if item.state is TicketState.GRADING} == self.grading.keys()
+        assert {
+            id for id, item in pending.items() if item.state is TicketState.GRADING
+        } == self.grading.keys()
 
     @invariant()
     def bounds_are_respected(self):
@@ -241,5 +245,5 @@ class CoreMachine(RuleBasedStateMachine):
         assert self.ended == self.admitted
 
 
-CoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+CoreMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
 TestCoreKeepsItsPromises = CoreMachine.TestCase

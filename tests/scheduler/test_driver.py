@@ -129,7 +129,9 @@ def test_failed_generation_is_retried_on_another_replica_with_the_same_seed(run_
         assert batch.failures == {"engine": 2}
         members = [member for group in batch.groups for member in group.members]
         assert [member.ticket.attempt for member in members] == [1, 0, 1, 0]
-        seeds = {ticket.id: {t.seed for t, _ in work.started if t.id == ticket.id} for ticket, _ in work.started}
+        seeds = {
+            ticket.id: {t.seed for t, _ in work.started if t.id == ticket.id} for ticket, _ in work.started
+        }
         assert all(len(of_ticket) == 1 for of_ticket in seeds.values())
 
     run_virtual(main())
@@ -144,7 +146,10 @@ def test_group_goes_on_without_a_member_that_keeps_failing(run_virtual, work):
         work.generate_faults = fail_member_0
         async with work.scheduler(make_policy(group_size=3)) as scheduler:
             batch = await scheduler.next_batch()
-        assert [[member.ticket.member for member in group.members] for group in batch.groups] == [[1, 2], [1, 2]]
+        assert [[member.ticket.member for member in group.members] for group in batch.groups] == [
+            [1, 2],
+            [1, 2],
+        ]
         assert batch.failures == {"engine": 4}
         assert scheduler.ledger() == {"failed": 2, "delivered": 4}
 
@@ -271,7 +276,10 @@ def test_tickets_of_a_removed_replica_run_exactly_once_elsewhere(run_virtual, wo
             batch = await waiting
         assert len(moved) == 5
         for ticket_id in moved:
-            assert [(t.attempt, replica) for t, replica in work.started if t.id == ticket_id] == [(0, "a"), (1, "b")]
+            assert [(t.attempt, replica) for t, replica in work.started if t.id == ticket_id] == [
+                (0, "a"),
+                (1, "b"),
+            ]
         assert sum(len(group.members) for group in batch.groups) == 10
         assert batch.failures == {}
         assert scheduler.metrics()["scheduler/redispatched"] == 5
@@ -477,7 +485,11 @@ def test_errors_of_filters_and_prompts_come_through(run_virtual, work):
         with pytest.raises(ZeroDivisionError, match="in the filter"):
             await work.scheduler(make_policy(filters=(Broken(),))).next_batch()
         scheduler = RolloutScheduler(
-            prompts=prompts(), generate=work.generate, grade=work.grade, replicas={"a": 4}, policy=make_policy()
+            prompts=prompts(),
+            generate=work.generate,
+            grade=work.grade,
+            replicas={"a": 4},
+            policy=make_policy(),
         )
         with pytest.raises(OSError, match="file is gone"):
             await scheduler.next_batch()

@@ -60,9 +60,13 @@ def test_batch_leaves_no_more_old_groups_than_later_batches_can_take():
     max_staleness=st.integers(0, 4),
     groups_per_batch=st.integers(1, 4),
 )
-def test_a_refusal_always_has_an_unfinished_group_to_wait_for(ready, unfinished, max_staleness, groups_per_batch):
+def test_a_refusal_always_has_an_unfinished_group_to_wait_for(
+    ready, unfinished, max_staleness, groups_per_batch
+):
     pairs = [(oldest, group) for group, oldest in enumerate(ready)]
-    chosen = choose(pairs, unfinished, version=9, max_staleness=max_staleness, groups_per_batch=groups_per_batch)
+    chosen = choose(
+        pairs, unfinished, version=9, max_staleness=max_staleness, groups_per_batch=groups_per_batch
+    )
     if chosen is None:
         assert any(9 - max_staleness <= at < 9 for at in unfinished)
     else:

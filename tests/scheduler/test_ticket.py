@@ -23,7 +23,9 @@ def test_seed_is_the_same_in_another_process():
 
 
 def test_seeds_of_a_run_are_all_different():
-    seeds = {ticket_seed(seed, group, member) for seed in range(3) for group in range(100) for member in range(16)}
+    seeds = {
+        ticket_seed(seed, group, member) for seed in range(3) for group in range(100) for member in range(16)
+    }
     assert len(seeds) == 3 * 100 * 16
 
 

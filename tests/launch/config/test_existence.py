@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from roll_hw import PLATFORMS
 from roll_launch.config import ConfigError, LoadedConfig, RunConfig, check_existence, load_config
 
 PATH = Path(__file__).parents[3] / "examples" / "quickstart.yaml"
@@ -159,6 +160,18 @@ def test_an_output_directory_must_be_writable(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != working_directory)
     assert "directory: cannot be written: no permission in" in absent("prepare=[]")[0]
+
+
+def test_a_device_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = [f"{RLVR}.learner.device=cuda:1", f"{RLVR}.rollout.engine.device=cuda:0"]
+    monkeypatch.setattr("roll_launch.config.existence.detect_platform", lambda: PLATFORMS["cpu"])
+    problems = absent(*overrides)
+    assert "stages.rlvr.rollout.engine.device: device plan 'cuda:0' is for cuda" in problems[0]
+    assert "stages.rlvr.learner.device: device plan 'cuda:1' is for cuda" in problems[1]
+    monkeypatch.setattr("roll_launch.config.existence.detect_platform", lambda: PLATFORMS["cuda"])
+    monkeypatch.setattr("roll_launch.config.existence.count_devices", lambda platform: 1)
+    (problem,) = absent(*overrides)
+    assert "learner.device: device plan 'cuda:1': cuda device 1 is not there" in problem
 
 
 def test_without_a_document_stages_are_still_named() -> None:

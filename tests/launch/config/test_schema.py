@@ -105,6 +105,8 @@ def refused(*overrides: str) -> list[str]:
         ("seed=-1", "must be greater than or equal to 0"),
         ("stages=[]", "stages: has fewer than 1 items"),
         ("prepare.0.callable=no_function", "prepare.0.callable: string should match pattern"),
+        (f"{RLVR}.learner.device=cuda", "learner.device: string should match pattern"),
+        (f"{RLVR}.learner.device=cuda:0-3", "learner.device: string should match pattern"),
         ("runtime=rya", "runtime: not a value of an allowed type; got rya (str)"),
         ("runtime={kind: local, address: x}", "address belongs to kind ray; chosen is local"),
     ],

@@ -1,1 +1,5 @@
-"""roll_launch."""
+"""One YAML file to a reinforcement-learning run; its parts are in `roll_launch.config`, `.data`, `.plan` and `.run`."""
+
+from roll_launch.errors import RollLaunchError
+
+__all__ = ["RollLaunchError"]

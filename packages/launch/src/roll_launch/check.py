@@ -66,7 +66,7 @@ def _print_table(console: Console, title: str, rows: list[tuple[str, str]]) -> N
 def _data_rows(plan: StagePlan) -> list[tuple[str, str]]:
     if isinstance(plan, SftPlan):
         epochs = plan.stage.steps * plan.stage.batch_size / len(plan.samples)
-        return [("demonstrations", f"{len(plan.samples):,} ({plan.dropped:,} too long), {epochs:.2f} epochs")]
+        return [("demonstrations", f"{len(plan.samples):,} ({plan.dropped:,} too long, {plan.empty:,} empty), {epochs:.2f} epochs")]
     epochs = plan.stage.steps * plan.stage.rollout.prompts_per_step / len(plan.prompts.prompts)
     rows = [("prompts", f"{len(plan.prompts.prompts):,} ({plan.prompts.dropped:,} too long), {epochs:.2f} epochs")]
     if plan.heldout is not None:

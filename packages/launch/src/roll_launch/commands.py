@@ -28,7 +28,6 @@ def run(config_path: Path, overrides: Sequence[str], *, run_dir: Path | None) ->
     console = Console(stderr=True)
     try:
         config = _load(config_path, overrides)
-        check_existence(config)
         directory = RunDirectory.create(Path(config.directory), now=datetime.now(), exact=run_dir)
         _log_to(directory.log, console)
         directory.config.write_text(dump_config(config), encoding="utf-8")
@@ -48,7 +47,6 @@ def check(config_path: Path, overrides: Sequence[str]) -> int:
     console = Console(stderr=True)
     try:
         config = _load(config_path, overrides)
-        check_existence(config)
         prepare(config, console)
         return check_run(config)
     except RollLaunchError as error:
@@ -63,11 +61,13 @@ def prepare(config: RunConfig, console: Console) -> None:
 
 
 def _load(path: Path, overrides: Sequence[str]) -> RunConfig:
-    config = load_config(path, overrides).config
-    # Callables named by import path may stand beside the user's working directory, as with `python -m`.
+    """Reads a configuration and checks that what it names is there."""
+    # Callables named by import path may stand in the working directory, as with `python -m`.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    return config
+    loaded = load_config(path, overrides)
+    check_existence(loaded.config, loaded.document)
+    return loaded.config
 
 
 def _execute(config: RunConfig, plans: list[StagePlan], directory: RunDirectory, console: Console) -> int:

@@ -15,7 +15,7 @@ from roll_learners.sample import Sample
 from roll_rollout import SamplingParams
 
 from roll_launch.config import ModelConfig, PretrainedModel, RandomModel, RlvrStage, RunConfig, SftStage
-from roll_launch.data import DataError, PromptEncoder, PromptOrder, Row, open_rows
+from roll_launch.data import PromptEncoder, PromptOrder, Row, open_rows
 from roll_launch.roles import ModelSpec
 from roll_launch.run_directory import RunDirectory
 from roll_launch.seeds import derived_seed
@@ -44,12 +44,13 @@ class PromptSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SftPlan:
-    """A supervised stage with its samples."""
+    """A supervised stage with its samples; `dropped` rows were too long, `empty` ones had no response."""
 
     stage: SftStage
     model: ModelSpec
     samples: tuple[Sample, ...]
     dropped: int
+    empty: int
     seed: int
 
 
@@ -123,23 +124,17 @@ def _model_spec(
 
 
 def _plan_sft(stage: SftStage, model: ModelSpec, seed: int) -> SftPlan:
-    encoder = PromptEncoder(model.tokenizer)
-    samples: list[Sample] = []
-    dropped = 0
-    for row in open_rows(stage.data):
-        token_ids, response_mask = encoder.supervised_tokens(row)
-        if len(token_ids) > stage.max_tokens:
-            if stage.overlong == "error":
-                raise DataError(
-                    f"{row.origin}: {len(token_ids)} tokens with its response; stage {stage.name} allows "
-                    f"max_tokens {stage.max_tokens} (or set overlong: drop)"
-                )
-            dropped += 1
-            continue
-        samples.append(Sample(token_ids=token_ids, response_mask=response_mask))
-    if not samples:
-        raise DataError(f"stage {stage.name}: no sample is left of the data, {dropped} were too long")
-    return SftPlan(stage=stage, model=model, samples=tuple(samples), dropped=dropped, seed=seed)
+    encoded = PromptEncoder(model.tokenizer).encode_supervised(
+        open_rows(stage.data), max_tokens=stage.max_tokens, overlong=stage.overlong
+    )
+    return SftPlan(
+        stage=stage,
+        model=model,
+        samples=tuple(Sample(token_ids=ids, response_mask=mask) for ids, mask in encoded.samples),
+        dropped=encoded.dropped,
+        empty=encoded.empty,
+        seed=seed,
+    )
 
 
 def _plan_rlvr(stage: RlvrStage, model: ModelSpec, seed: int) -> RlvrPlan:

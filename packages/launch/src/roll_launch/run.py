@@ -120,7 +120,8 @@ class Run:
         if self._interrupt.requested and isinstance(error, Interrupted | asyncio.CancelledError):
             return Outcome(status="interrupted", cause="interrupted by a signal")
         cause = first_cause(error)
-        logger.error("the run failed", exc_info=error)
+        # Only the log gets the traceback; the screen shows the first cause.
+        logger.info("the run failed", exc_info=error)
         detail = cause.detail if isinstance(cause, RoleError) else ""
         return Outcome(status="failed", cause=f"{type(cause).__name__}: {cause}", detail=detail)
 

@@ -90,12 +90,10 @@ def check_model(model: PreTrainedModel) -> None:
         expected = model(input_ids=ids, use_cache=False).logits.double()
         states = decoder(input_ids=ids, use_cache=False).last_hidden_state
         got = _head_logits(model, states).double()
-    tolerance = 64 * torch.finfo(model.dtype).eps * max(1.0, expected.abs().max().item())
-    error = (expected - got).abs().max().item()
-    if not error <= tolerance:
+    if not _agree(expected, got, model.dtype):
         raise LearnerError(
-            f"{type(model).__name__} changes its logits by up to {error:.3g} after the head in a way that is "
-            "not supported: scaling and soft caps of Gemma, Granite and Cohere are"
+            f"{type(model).__name__} changes its logits after the head in a way that is not supported: "
+            "scaling and soft caps of Gemma, Granite and Cohere are"
         )
 
 
@@ -129,8 +127,13 @@ def runs_shared_rows(model: PreTrainedModel) -> bool:
         expected, got = (
             torch.cat([_states(decoder, batch).double() for batch in batches]) for batches in (alone, shared)
         )
-    tolerance = 64 * torch.finfo(model.dtype).eps * max(1.0, expected.abs().max().item())
-    return bool((expected - got).abs().max() <= tolerance)
+    return _agree(expected, got, model.dtype)
+
+
+def _agree(expected: Tensor, got: Tensor, dtype: torch.dtype) -> bool:
+    """Whether two results differ by no more than rounding; norms are float32 whatever the dtype."""
+    tolerance = max(1e-4, 8 * torch.finfo(dtype).eps)
+    return bool((expected - got).norm() <= tolerance * expected.norm())
 
 
 def _states(decoder: Any, batch: MicroBatch) -> Tensor:

@@ -101,7 +101,8 @@ class LocalLearner:
     def export_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Name and tensor of all that `save_pretrained` would write, tied tensors once.
 
-        Names are Hugging Face's. The tensors are the live ones: copy them before the next update.
+        Names are those of the model's state dict, which for dense models are its checkpoint's. The
+        tensors are the live ones: copy them before the next update.
         """
         seen: set[int] = set()
         for name, tensor in self.model.state_dict(keep_vars=True).items():

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from roll_hw import HwError, count_devices, detect_platform, parse_device_plan
+
 from roll_launch.architectures import ModelError, architecture
 from roll_launch.config.document import Document
 from roll_launch.config.nodes import KeyPath
@@ -84,6 +86,8 @@ def _absences(config: RunConfig) -> Iterator[Absence]:
             if stage.evaluation is not None:
                 yield from _data(stage.evaluation.data, (*path, "evaluation", "data"), prepared)
             yield from _grader(stage, (*path, "rewards", "grader"))
+            yield from _device(stage.rollout.engine.device, (*path, "rollout", "engine", "device"))
+        yield from _device(stage.learner.device, (*path, "learner", "device"))
 
 
 def _directory(directory: Path, path: KeyPath) -> Iterator[Absence]:
@@ -180,6 +184,17 @@ def _module(callable_path: str, path: KeyPath) -> Iterator[Absence]:
 def _extra(module: str, extra: str, path: KeyPath) -> Iterator[Absence]:
     if importlib.util.find_spec(module) is None:
         yield Absence(path=path, message=f"needs {module}", hint=f"pip install 'roll-launch[{extra}]'")
+
+
+def _device(device: str, path: KeyPath) -> Iterator[Absence]:
+    """A device that this machine does not have."""
+    if device == "cpu":
+        return
+    platform = detect_platform()
+    try:
+        parse_device_plan(device, platform=platform, available=count_devices(platform))
+    except HwError as error:
+        yield Absence(path=path, message=str(error))
 
 
 def _positions(model: ModelConfig, limits: dict[str, int | None]) -> int | None:

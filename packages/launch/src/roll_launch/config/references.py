@@ -28,10 +28,11 @@ from roll_launch.config.nodes import (
     mark_of,
     step_into,
 )
-from roll_launch.config.problems import ConfigError, Problem, shortened
+from roll_launch.config.problems import SHOWN_PROBLEMS, ConfigError, Problem, shortened
 from roll_launch.config.scalars import NULLS
 
 _ENVIRONMENT = re.compile(r"(?:oc\.)?env:\s*(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*(?P<rest>,.*)?", re.DOTALL)
+_OPENING = re.compile(r"\$?\$\{")
 _DOTTED = re.compile(r"[^.${}:,\s]+(\.[^.${}:,\s]+)*")
 SHORTEST_SECRET = 4
 """Characters; a shorter value of the environment is part of ordinary words and not masked in them."""
@@ -77,16 +78,16 @@ def parts_of(text: str) -> list[str | Reference]:
     """
     parts: list[str | Reference] = []
     literal, position = "", 0
-    while position < len(text):
-        if text.startswith("$${", position):
-            literal, position = literal + "${", position + 3
-        elif text.startswith("${", position):
-            end = _closing(text, position + 2)
-            parts += [literal, Reference(inside=text[position + 2 : end].strip())]
-            literal, position = "", end + 1
+    while (found := _OPENING.search(text, position)) is not None:
+        literal += text[position : found.start()]
+        if found[0] == "$${":
+            literal, position = literal + "${", found.end()
         else:
-            literal, position = literal + text[position], position + 1
-    return [part for part in [*parts, literal] if part != ""] or [""]
+            end = _closing(text, found.end())
+            parts += [literal, Reference(inside=text[found.end() : end].strip())]
+            literal, position = "", end + 1
+    parts.append(literal + text[position:])
+    return [part for part in parts if part != ""] or [""]
 
 
 class _Resolver:
@@ -209,7 +210,9 @@ class _Resolver:
             ) from error
 
     def _hint(self, node: Node, path: KeyPath, segment: str) -> str | None:
-        """The nearest key at the step that failed, else a key of that name elsewhere."""
+        """The nearest key at the step that failed, else one of that name elsewhere."""
+        if len(self.problems) >= SHOWN_PROBLEMS:
+            return None  # Not shown, and each search goes over the whole document.
         near = difflib.get_close_matches(segment.replace("-", "_"), choices(node), n=1)
         if near:
             return f"did you mean ${{{'.'.join([dotted(self._root, path), near[0]]).lstrip('.')}}}?"

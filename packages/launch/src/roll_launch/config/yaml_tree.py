@@ -15,6 +15,9 @@ _TYPE_TAGS: dict[str, type] = {
     f"tag:yaml.org,2002:{name}": kind
     for name, kind in (("bool", bool), ("float", float), ("int", int), ("null", type(None)))
 }
+LONGEST_EXCERPT = 150
+"""Characters of a broken line that are shown."""
+
 _TEXT_TAG = "tag:yaml.org,2002:str"
 
 
@@ -157,14 +160,14 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str, source: str) -> Prob
         hint = "indent with spaces; YAML does not allow tabs (→) there"
     elif "${" in lines[row]:
         hint = 'inside of { } and [ ] write references in quotes: "${a.b}"'
-    shown = masked_line(lines[row].replace("\t", "→"))
-    caret = "" if len(shown) > 150 else f"\n    {' ' * column}^"
+    shown = masked_line(lines[row][:LONGEST_EXCERPT].replace("\t", "→"))
+    caret = "" if column >= LONGEST_EXCERPT else f"\n    {' ' * column}^"
     return Problem(
         source=source,
         line=row + 1,
         message=message,
         hint=hint,
-        excerpt=f"    {shown[:150]}{caret}",
+        excerpt=f"    {shown}{caret}",
     )
 
 

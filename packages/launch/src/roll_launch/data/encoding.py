@@ -37,6 +37,19 @@ class EncodedPrompts:
     dropped: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedSamples:
+    """Token ids and response masks of rows to imitate.
+
+    EncodedSamples(samples=((int32[N], bool[N]), ...), dropped=2, empty=0); `dropped` rows were too long, `empty` ones
+    had no response.
+    """
+
+    samples: tuple[tuple[np.ndarray, np.ndarray], ...]
+    dropped: int
+    empty: int
+
+
 class PromptEncoder:
     """Encodes prompts and supervised samples with the tokenizer in a directory."""
 
@@ -49,6 +62,7 @@ class PromptEncoder:
         self._directory = Path(tokenizer_dir)
         self._tokenizer = load_tokenizer(self._directory)
         self._prefix = self._find_prefix()
+        self._encoded: dict[str, list[int]] = {}
 
     @property
     def end_token_ids(self) -> tuple[int, ...]:
@@ -90,8 +104,10 @@ class PromptEncoder:
             DataError: if a prompt is too long and `overlong` is "error", if none is left, or as `encode`
                 does.
         """
+        rows = list(rows)
         kept: list[tuple[Row, np.ndarray]] = []
         dropped = 0
+        self._encode_together(row.prompt for row in rows)
         for row in rows:
             ids = self.encode(row)
             if max_prompt_tokens is None or len(ids) <= max_prompt_tokens:
@@ -105,6 +121,42 @@ class PromptEncoder:
         if not kept:
             raise DataError(f"no prompt is left: {dropped} had more than {max_prompt_tokens} tokens")
         return EncodedPrompts(prompts=tuple(kept), dropped=dropped)
+
+    def encode_supervised(
+        self, rows: Iterable[Row], *, max_tokens: int | None = None, overlong: Literal["error", "drop"] = "error"
+    ) -> EncodedSamples:
+        """Samples of `rows` in order; those without a response are left out and counted.
+
+        Args:
+            rows: rows of a data source.
+            max_tokens: the longest allowed sample; None allows any.
+            overlong: what happens to a longer one.
+
+        Raises:
+            DataError: if a sample is too long and `overlong` is "error", if none is left, or as
+                `supervised_tokens` does.
+        """
+        rows = list(rows)
+        kept: list[tuple[np.ndarray, np.ndarray]] = []
+        dropped = empty = 0
+        self._encode_together(text for row in rows for text in (row.prompt, row.response))
+        for row in rows:
+            try:
+                ids, mask = self.supervised_tokens(row)
+            except EmptyResponseError:
+                empty += 1
+                continue
+            if max_tokens is None or len(ids) <= max_tokens:
+                kept.append((ids, mask))
+            elif overlong == "drop":
+                dropped += 1
+            else:
+                raise DataError(
+                    f"{row.origin}: prompt and response have {len(ids)} tokens; allowed are {max_tokens}"
+                )
+        if not kept:
+            raise DataError(f"no sample is left: {dropped} were too long, {empty} had no response")
+        return EncodedSamples(samples=tuple(kept), dropped=dropped, empty=empty)
 
     def supervised_tokens(self, row: Row) -> tuple[np.ndarray, np.ndarray]:
         """The token ids and response mask of a sample to imitate: int32[N], bool[N].
@@ -171,7 +223,15 @@ class PromptEncoder:
         return ids[start:]
 
     def _ids(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+        known = self._encoded.get(text)
+        return list(self._tokenizer.encode(text, add_special_tokens=False) if known is None else known)
+
+    def _encode_together(self, texts: Iterable[str | None]) -> None:
+        """Encodes texts in one call, several times quicker than one by one; `_ids` then finds them."""
+        distinct = list({text for text in texts if text})
+        if distinct:
+            encoded = self._tokenizer(distinct, add_special_tokens=False, return_attention_mask=False)
+            self._encoded = dict(zip(distinct, encoded["input_ids"], strict=True))
 
     def _find_prefix(self) -> list[int]:
         """What the tokenizer puts before a text: usually nothing, or the beginning-of-sequence token."""

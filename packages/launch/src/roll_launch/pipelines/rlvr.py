@@ -79,6 +79,8 @@ class RlvrPipeline:
         async with self._context.waits.wait(
             f"rollout of step {step}", deadline_s=stage.deadlines.rollout_s, pending=self._work.pending(self._scheduler)
         ):
+            # Told only now, because the scheduler sends out the next tickets as soon as it may.
+            self._scheduler.publish(self._version)
             return await self._scheduler.next_batch()
 
     def _score(self, batch: RlvrBatch) -> list[ScoredRollout]:
@@ -101,7 +103,6 @@ class RlvrPipeline:
         changed = metrics["actor/grad_norm"] > 0 and metrics["actor/lr"] > 0
         self._version += 1
         await self._sync.publish(self._version, weights_changed=changed)
-        self._scheduler.publish(self._version)
 
     async def _evaluate(self, step: int, when: str) -> dict[str, float]:
         """The held-out accuracy under the present weights; {} without held-out data."""

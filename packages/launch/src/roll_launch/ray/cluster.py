@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import shutil
 import tempfile
@@ -70,11 +71,13 @@ class Cluster:
         if self._private:
             # Short, because Unix sockets below it have a path limit of 107 bytes.
             self._scratch = Path(tempfile.mkdtemp(prefix="roll-"))
+        # Ray warns that it takes no signal handlers here, which is what is wanted, and of its own defaults.
+        logging.getLogger("ray").setLevel(logging.ERROR)
         try:
             if self._private:
                 ray.init(
                     address="local",
-                    num_cpus=max(1, round(needs.get("CPU", 1))),
+                    num_cpus=max(1, math.ceil(needs.get("CPU", 1))),
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
                     log_to_driver=False,

@@ -4,6 +4,7 @@ from concurrent.futures import Executor
 
 import torch
 from roll_rollout.transformers_engine import TransformersEngine
+from transformers.utils.logging import disable_progress_bar
 
 from roll_launch.models import load_model, load_tokenizer
 from roll_launch.roles import ActorSpec
@@ -12,6 +13,7 @@ from roll_launch.roles import ActorSpec
 def build_engine(spec: ActorSpec, executor: Executor | None = None) -> TransformersEngine:
     """The engine of `spec`, with the weights that its model spec names; it computes on `executor`."""
     torch.set_num_threads(spec.threads)
+    disable_progress_bar()
     model = load_model(spec.model)
     return TransformersEngine(
         model.to(spec.engine.device),

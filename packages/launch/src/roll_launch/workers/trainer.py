@@ -9,15 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from roll_learners import LocalLearner, LocalReference, OptimizerSettings, policy_step, supervised_step
+from roll_learners import LocalLearner, LocalScorer, OptimizerSettings, policy_step, supervised_step
 from roll_learners.sample import Sample
-from roll_rollout import Completion, WeightUpdate, pack_buckets, weights_checksum
+from roll_rollout import Completion, WeightUpdate, weights_checksum
+from roll_rollout.torch_weights import weight_update
+from transformers.utils.logging import disable_progress_bar
 
 from roll_launch.models import load_model, load_tokenizer, save_pretrained
 from roll_launch.roles import TrainerSpec
 from roll_launch.samples import sample_from_completion
 
-BUCKET_BYTES = 256 * 1024 * 1024
 TRAINER_STATE = "trainer.pt"
 
 
@@ -26,6 +27,7 @@ class TrainerWorker:
 
     def __init__(self, spec: TrainerSpec) -> None:
         torch.set_num_threads(spec.threads)
+        disable_progress_bar()
         settings = spec.learner
         self._tokenizer = load_tokenizer(spec.model.tokenizer)
         self._model = load_model(spec.model)
@@ -40,9 +42,9 @@ class TrainerWorker:
             device=settings.device,
         )
         self._algorithm = spec.algorithm
-        self._reference: LocalReference | None = None
+        self._reference: LocalScorer | None = None
         if spec.algorithm is not None and spec.algorithm.needs_reference:
-            self._reference = LocalReference(
+            self._reference = LocalScorer(
                 load_model(spec.model),
                 micro_batch_tokens=settings.micro_batch_tokens,
                 temperature=spec.temperature,
@@ -78,12 +80,8 @@ class TrainerWorker:
 
     def publish(self, version: int) -> tuple[WeightUpdate, str]:
         """The present weights in buckets, and their checksum."""
-        tensors = (
-            (name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), _bytes_of(tensor))
-            for name, tensor in self._learner.export_weights()
-        )
-        buckets = tuple(pack_buckets(tensors, max_bytes=BUCKET_BYTES))
-        return WeightUpdate(version=version, buckets=buckets), weights_checksum(buckets)
+        update = weight_update(self._learner.export_weights(), version=version)
+        return update, weights_checksum(update.buckets)
 
     def save(self, directory: Path, state: bool) -> None:
         """Writes model and tokenizer, and the optimizer's state if asked."""
@@ -96,7 +94,3 @@ class TrainerWorker:
         """Peak resident memory of this process, GiB."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
 
-
-def _bytes_of(tensor: torch.Tensor) -> np.ndarray:
-    """The bytes of a tensor as uint8[n], on the host."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()

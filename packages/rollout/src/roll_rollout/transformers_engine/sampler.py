@@ -6,6 +6,10 @@ import numpy as np
 import torch
 
 from roll_rollout.sampling import SamplingParams
+from roll_rollout.transformers_engine.token_filters import FilterPlan, keep_likely, plan_filters
+
+_CHUNK = 512
+"""Tokens that are summed together, in a large vocabulary, before the cumulative distribution is formed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,37 +19,24 @@ class SamplingPlan:
     Attributes:
         temperature: float32[B, 1] with 1 for greedy rows; None if all are 1.
         greedy: bool[B, 1]; None if no row is greedy.
-        filtered: int64[F], rows with top-k, top-p or min-p on; None if there are none.
-        top_k: int64[F, 1], at least 1.
-        top_p: float64[F, 1].
-        min_p: float64[F, 1].
+        filters: Of the rows with top-k, top-p or min-p on; None if there are none.
     """
 
     temperature: torch.Tensor | None
     greedy: torch.Tensor | None
-    filtered: torch.Tensor | None
-    top_k: torch.Tensor
-    top_p: torch.Tensor
-    min_p: torch.Tensor
+    filters: FilterPlan | None
 
 
 def plan_sampling(rows: list[SamplingParams], *, device: torch.device) -> SamplingPlan:
     """Returns the plan for rows with these parameters, in order."""
     temperatures = [row.temperature or 1.0 for row in rows]
     greedy = [row.temperature == 0.0 for row in rows]
-    filtered = [index for index, row in enumerate(rows) if not row.full_distribution]
-    top_k = [rows[index].top_k or np.iinfo(np.int64).max for index in filtered]
-
-    def column(values: list[float] | list[int] | list[bool], dtype: torch.dtype) -> torch.Tensor:
-        return torch.tensor(values, dtype=dtype, device=device).unsqueeze(1)
-
     return SamplingPlan(
-        temperature=None if set(temperatures) == {1.0} else column(temperatures, torch.float32),
-        greedy=column(greedy, torch.bool) if any(greedy) else None,
-        filtered=torch.tensor(filtered, device=device) if filtered else None,
-        top_k=column(top_k, torch.int64),
-        top_p=column([rows[index].top_p for index in filtered], torch.float64),
-        min_p=column([rows[index].min_p for index in filtered], torch.float64),
+        temperature=None
+        if set(temperatures) == {1.0}
+        else torch.tensor(temperatures, device=device).unsqueeze(1),
+        greedy=torch.tensor(greedy, device=device).unsqueeze(1) if any(greedy) else None,
+        filters=plan_filters(rows, device=device),
     )
 
 
@@ -63,30 +54,56 @@ def sample(logits: torch.Tensor, uniforms: np.ndarray, plan: SamplingPlan) -> tu
         is not finite says that the row's logits are not.
     """
     scores = logits if plan.temperature is None else logits / plan.temperature
-    if plan.filtered is not None:
-        scores = _keep_likely(scores, plan.filtered, plan)
-    logprobs = torch.log_softmax(scores, dim=-1)
-    # In float64 the product below stays under the last cumulative value for every uniform under 1, so
-    # that the search finds a token with positive probability.
-    cumulative = torch.cumsum(logprobs.exp(), dim=-1, dtype=torch.float64)
-    targets = torch.from_numpy(uniforms).to(logits.device).unsqueeze(1) * cumulative[:, -1:]
-    tokens = torch.searchsorted(cumulative, targets, right=True).clamp_(max=logits.shape[1] - 1)
+    if plan.filters is not None:
+        scores = keep_likely(scores, plan.filters)
+    best = scores.amax(dim=-1, keepdim=True)
+    weights = (scores - best).exp_()
+    tokens, total = _invert(weights, torch.from_numpy(uniforms).to(logits.device).unsqueeze(1))
     if plan.greedy is not None:
         tokens = torch.where(plan.greedy, scores.argmax(dim=-1, keepdim=True), tokens)
-    # One transfer for both: float64 holds every token id and every float32 exactly.
-    drawn = torch.cat((tokens.double(), logprobs.gather(1, tokens).double()), dim=1).cpu().numpy()
+    logprobs = (scores.gather(1, tokens) - best).double() - total.log()
+    # One transfer for both: float64 holds every token id exactly.
+    drawn = torch.cat((tokens.double(), logprobs), dim=1).cpu().numpy()
     return drawn[:, 0].astype(np.int64), drawn[:, 1].astype(np.float32)
 
 
-def _keep_likely(scores: torch.Tensor, rows: torch.Tensor, plan: SamplingPlan) -> torch.Tensor:
-    """Returns scores with -inf, in the given rows, for tokens outside top-k, then top-p, then min-p."""
-    ordered, order = scores[rows].sort(dim=-1, descending=True, stable=True)
-    rank = torch.arange(ordered.shape[1], device=scores.device)
-    dropped = rank >= plan.top_k
-    probs = torch.softmax(ordered.double().masked_fill(dropped, float("-inf")), dim=-1)
-    # The token that crosses top_p is kept: what counts is the probability of those before it.
-    dropped |= probs.cumsum(dim=-1) - probs >= plan.top_p
-    dropped |= probs < plan.min_p * probs[:, :1]
-    dropped[:, 0] = False
-    kept = ordered.masked_fill(dropped, float("-inf"))
-    return scores.index_copy(0, rows, torch.empty_like(kept).scatter_(1, order, kept))
+def _invert(weights: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Finds the token at a fraction of the summed weights.
+
+    Args:
+        weights: [B, V], not normalised, 0 or more.
+        uniforms: float64[B, 1] in [0, 1).
+
+    Returns:
+        int64[B, 1] tokens with positive weight, and float64[B, 1] sums of all weights.
+    """
+    vocabulary = weights.shape[1]
+    if vocabulary > _CHUNK:
+        return _invert_by_chunks(weights, uniforms)
+    # In float64 the product stays under the last sum for every uniform under 1, so that the search ends
+    # at a token with weight. The clamp is for weights that are not finite.
+    cumulative = weights.cumsum(dim=-1, dtype=torch.float64)
+    total = cumulative[:, -1:]
+    return torch.searchsorted(cumulative, uniforms * total, right=True).clamp_(max=vocabulary - 1), total
+
+
+def _invert_by_chunks(weights: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Finds the chunk of the token first and then its place there, so that only a chunk a row is summed up."""
+    vocabulary = weights.shape[1]
+    even = vocabulary - vocabulary % _CHUNK
+    sums = weights[:, :even].unflatten(1, (-1, _CHUNK)).sum(dim=-1)
+    if even < vocabulary:
+        sums = torch.cat((sums, weights[:, even:].sum(dim=-1, keepdim=True)), dim=1)
+    ends = sums.double().cumsum(dim=-1)
+    total = ends[:, -1:]
+    targets = uniforms * total
+    chunk = torch.searchsorted(ends, targets, right=True).clamp_(max=sums.shape[1] - 1)
+    start = torch.where(chunk > 0, ends.gather(1, (chunk - 1).clamp_(min=0)), 0.0)
+    columns = chunk * _CHUNK + torch.arange(_CHUNK, device=weights.device)
+    inside = weights.gather(1, columns.clamp(max=vocabulary - 1)).double()
+    cumulative = inside.mul_(columns < vocabulary).cumsum(dim=-1)
+    # Two ways of summing a chunk differ in the last digits; stay below its end, on a token with weight.
+    end = cumulative[:, -1:]
+    place = torch.minimum(targets - start, torch.nextafter(end, torch.zeros_like(end)))
+    tokens = chunk * _CHUNK + torch.searchsorted(cumulative, place, right=True)
+    return tokens.clamp_(max=vocabulary - 1), total

@@ -8,6 +8,8 @@ Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 Dtype = Literal["float32", "bfloat16"]
+Device = Annotated[str, Field(pattern=r"^(cpu|(cuda|npu):[0-9]{1,4})$")]
+"""`cpu`, or one device by torch's name: `cuda:0` (also on ROCm), `npu:0`."""
 Overlong = Literal["error", "drop"]
 CallablePath = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
 """`package.module:function`."""

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
-from roll_launch.config.schema.kinds import Count, NonNegative
+from roll_launch.config.schema.kinds import Count, Device, NonNegative
 from roll_launch.config.section import Finding, Section
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -65,7 +65,7 @@ class _LocalLearner(Section):
             "also": ["micro_batch_size", "micro_batch_size_per_gpu", "per_device_train_batch_size"]
         },
     )
-    device: str = Field(default="cpu", description="`cpu`, or a device such as `cuda:0`.")
+    device: Device = Field(default="cpu", description="`cpu`, or one device such as `cuda:0`.")
     threads: Count | None = Field(default=None, description="CPU threads; null takes all processors.")
 
 

@@ -1,0 +1,210 @@
+"""Hand-written cases of scheduling, bound to the public functions of roll_scheduler."""
+
+import asyncio
+import json
+from collections import Counter
+from itertools import chain, repeat
+from pathlib import Path
+
+import pytest
+from roll_scheduler import (
+    Generated,
+    Graded,
+    RolloutScheduler,
+    SchedulerCore,
+    SchedulerError,
+    SchedulerPolicy,
+    TicketFailed,
+    may_train,
+    staleness,
+    ticket_seed,
+)
+
+LINES = (Path(__file__).parents[1] / "data/cases/scheduler.jsonl").read_text().splitlines()
+CASES = [json.loads(line) for line in LINES]
+STEP = 50
+
+
+async def yields(count):
+    """Lets every other task go on `count` times."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def grade(ticket, prompt, completion):
+    return Graded(score=completion, value=float(ticket.member))
+
+
+def generated(prompt, version=0):
+    return Generated(completion=prompt, tokens=1, oldest_version=version, truncated=False)
+
+
+def admission(case):
+    policy = SchedulerPolicy(groups_per_batch=case["batch"], group_size=1, max_staleness=case["bound"])
+    core = SchedulerCore(policy, replicas={"a": 1}, version=case["resume_version"])
+    for _ in range(case["outstanding"]):
+        core.admit(0.0)
+    return {"may_submit": core.room}
+
+
+def version_bound(case):
+    versions = {"version": case["consume_version"], "oldest_version": case["start_version"]}
+    return {
+        "may_train": may_train(**versions, max_staleness=case["bound"]),
+        "staleness": staleness(**versions),
+    }
+
+
+def failures(case):
+    async def generate(ticket, prompt, replica):
+        if ticket.group == 0 and ticket.member < case["failed"]:
+            raise TicketFailed("engine", "broken")
+        return generated(prompt)
+
+    async def main():
+        policy = SchedulerPolicy(groups_per_batch=1, group_size=case["group_size"])
+        async with RolloutScheduler(
+            prompts=range(9), generate=generate, grade=grade, replicas={"a": 8, "b": 8}, policy=policy
+        ) as scheduler:
+            return [await scheduler.next_batch() for _ in range(2)]
+
+    first, second = asyncio.run(main())
+    return {
+        "group_scored_with": len(first.groups[0].members),
+        "worker_alive": len(second.groups) == 1,
+        "or": "failed one retried",
+        "group_dropped": first.groups[0].id == 1,
+        "counted": first.dropped == {"failed": 1} and first.failures == {"engine": 2 * case["failed"]},
+    }
+
+
+def buffer(case):
+    batch = case["capacity"] // 4
+    policy = SchedulerPolicy(groups_per_batch=batch, group_size=1, max_staleness=3)
+    taken = []
+
+    def prompts():
+        for item in range(case["producer_items"]):
+            taken.append(item)
+            yield item
+
+    async def generate(ticket, prompt, replica):
+        return generated(prompt)
+
+    async def main():
+        async with RolloutScheduler(
+            prompts=prompts(), generate=generate, grade=grade, replicas={"a": 64}, policy=policy
+        ) as scheduler:
+            batches = [await scheduler.next_batch()]
+            await yields(STEP * case["capacity"] // 64)
+            assert len(taken) == case["capacity"]
+            assert scheduler.metrics()["scheduler/ready_groups"] == case["capacity"] - batch
+            while batches[-1].groups:
+                batches.append(await scheduler.next_batch())
+            return batches
+
+    batches = asyncio.run(main())
+    delivered = [group.prompt for group in chain.from_iterable(batch.groups for batch in batches)]
+    assert len(set(delivered)) == len(delivered)
+    evicted = case["producer_items"] - len(delivered) - sum(sum(batch.dropped.values()) for batch in batches)
+    return {"delivered": len(delivered), "evicted_silently": evicted}
+
+
+def fairness(case):
+    trained = Counter()
+    now = 0
+
+    async def generate(ticket, prompt, replica):
+        version = now
+        await yields(case["durations_in_steps"][prompt] * STEP)
+        return generated(prompt, version)
+
+    async def main():
+        nonlocal now
+        policy = SchedulerPolicy(groups_per_batch=2, group_size=1, max_staleness=case["bound"])
+        prompts = chain.from_iterable(repeat(range(case["prompts"]), case["epochs"]))
+        async with RolloutScheduler(
+            prompts=prompts, generate=generate, grade=grade, replicas={"a": 8}, policy=policy
+        ) as scheduler:
+            while (batch := await scheduler.next_batch()).groups:
+                trained.update(group.prompt for group in batch.groups)
+                await yields(STEP)
+                now += 1
+                scheduler.publish(now)
+
+    asyncio.run(main())
+    counts = [trained[prompt] for prompt in range(case["prompts"])]
+    return {"min_times_trained": min(counts), "max_times_trained": max(counts)}
+
+
+def engine_crash(case):
+    engines = [f"engine {number}" for number in range(case["engines"])]
+    on_dead = case["in_flight_on_dead"]
+    died = asyncio.Event()
+    finished = Counter()
+
+    async def generate(ticket, prompt, replica):
+        await died.wait()
+        finished[ticket.id] += 1
+        return generated(prompt)
+
+    async def main():
+        policy = SchedulerPolicy(groups_per_batch=on_dead * case["engines"], group_size=1)
+        slots = dict.fromkeys(engines, on_dead)
+        async with RolloutScheduler(
+            prompts=range(100), generate=generate, grade=grade, replicas=slots, policy=policy
+        ) as scheduler:
+            waiting = asyncio.ensure_future(scheduler.next_batch())
+            await yields(STEP)
+            lost = [item.ticket.id for item in scheduler.pending() if item.replica == engines[0]]
+            scheduler.remove_replica(engines[0], "died")
+            died.set()
+            return (
+                lost,
+                await asyncio.wait_for(waiting, timeout=case.get("within_s", 60)),
+                scheduler.metrics(),
+            )
+
+    try:
+        lost, batch, metrics = asyncio.run(main())
+    except SchedulerError as error:
+        return {
+            "hang": False,
+            "error_within_s": 60,
+            "error_names": "engine" if engines[0] in str(error) else str(error),
+        }
+    delivered = Counter(member.ticket.id for group in batch.groups for member in group.members)
+    return {
+        "results": sum(delivered[ticket] for ticket in lost),
+        "each_exactly_once": all(delivered[ticket] == finished[ticket] == 1 for ticket in lost),
+        "dead_engine_reported": metrics["scheduler/replicas"] == case["engines"] - 1,
+    }
+
+
+def seeds(case):
+    def of(run_seed):
+        return [ticket_seed(run_seed, group=0, member=engine) for engine in range(case["engines"])]
+
+    run_seed = case["run_seed"]
+    return {
+        "outputs_differ_between_engines": len(set(of(run_seed))) == case["engines"],
+        "same_run_seed_reproduces": of(run_seed) == of(run_seed),
+        "other_run_seed_differs": not set(of(run_seed)) & set(of(run_seed + 1)),
+    }
+
+
+BOUND = {
+    "admission": admission,
+    "may_train": version_bound,
+    "failures": failures,
+    "buffer": buffer,
+    "fairness": fairness,
+    "engine_crash": engine_crash,
+    "seeds": seeds,
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+def test_case(case):
+    got = BOUND[case["input"]["op"]](case["input"])
+    assert {key: got[key] for key in case["expected"]} == case["expected"], case["why"]
