@@ -15,7 +15,7 @@ NAMES_THAT_SAY_NOTHING = {"base", "common", "functional", "helper", "helpers", "
 @pytest.mark.parametrize("package", PACKAGES)
 def test_all_is_sorted_and_every_name_in_it_exists(package: str) -> None:
     module = importlib.import_module(f"roll_{package}")
-    assert list(module.__all__) == sorted(module.__all__)
+    assert list(module.__all__) == sorted(set(module.__all__), key=_import_order)
     missing = [name for name in module.__all__ if not hasattr(module, name)]
     assert not missing
 
@@ -70,6 +70,11 @@ def test_no_file_and_no_function_is_too_long(record_property) -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_files_are_named_by_nouns_of_the_field(package: str) -> None:
     assert [path.name for path, _ in modules(package) if path.stem in NAMES_THAT_SAY_NOTHING] == []
+
+
+def _import_order(name: str) -> tuple[int, str]:
+    """Constants, then classes, then the rest: the order that ruff keeps imports in."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
 
 
 def _lines(path) -> int:

@@ -28,7 +28,7 @@ def test_cosine_is_halfway_in_the_middle() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"learning_rate": 0}, "learning_rate is 0: allowed is above 0"),
+        ({"learning_rate": -1}, "learning_rate is -1: allowed is at least 0"),
         ({"betas": (0.9, 1.0)}, "betas is"),
         ({"weight_decay": -1}, "weight_decay is -1"),
         ({"eps": 0}, "eps is 0"),

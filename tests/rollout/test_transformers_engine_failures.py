@@ -195,3 +195,25 @@ async def test_engine_serves_one_event_loop_after_another(model_maker, make_requ
 
     first = await asyncio.to_thread(serve)
     assert await asyncio.to_thread(serve) == first
+
+
+async def test_event_loop_that_ends_with_requests_in_flight_leaves_a_usable_engine(model_maker, make_request):
+    engine = TransformersEngine(model_maker(), max_batch=2)
+
+    async def leave() -> None:
+        for seed in range(4):
+            task = asyncio.create_task(engine.generate(make_request(id=f"q{seed}", max_tokens=400)))
+            task.add_done_callback(lambda done: done.cancelled())
+        while (await engine.load()).kv_tokens < 20:
+            await asyncio.sleep(0)
+
+    async def serve() -> int:
+        completion = await engine.generate(make_request(id="q0", max_tokens=12))
+        load = await engine.load()
+        assert (load.running, load.waiting, load.kv_tokens) == (0, 0, 0)
+        return len(completion)
+
+    for _ in range(2):
+        await asyncio.to_thread(asyncio.run, leave())
+        assert await asyncio.to_thread(asyncio.run, serve()) == 12
+    await engine.close()

@@ -1,6 +1,7 @@
 """Configurations as YAML text."""
 
 import math
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,18 @@ values = st.recursive(
 def test_loading_a_dump_gives_the_same_configuration(text: str, value: object) -> None:
     config = Anything(name=text, note=text, data=value)
     assert load_text(dump_config(config), Anything, environment={}).config == config
+
+
+def test_names_and_sets_are_dumped_as_they_are_written() -> None:
+    class Colour(Enum):
+        RED = "red"
+
+    class Odd(Section):
+        colour: Colour = Colour.RED
+        tags: frozenset[str] = frozenset({"off"})
+
+    assert dump_config(Odd()) == "colour: red\ntags: ['off']\n"
+    assert load_text(dump_config(Odd()), Odd).config == Odd()
 
 
 def test_the_quickstart_comes_back_equal() -> None:

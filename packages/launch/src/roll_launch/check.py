@@ -29,8 +29,12 @@ from roll_launch.run_directory import RunDirectory
 BYTES_PER_PARAMETER = {"float32": 4, "bfloat16": 2}
 
 
-def check_run(config: RunConfig) -> int:
+def check_run(config: RunConfig, *, secrets: frozenset[str]) -> int:
     """Prints everything that is known before a run and runs it dry; returns 0.
+
+    Args:
+        config: As loaded.
+        secrets: Texts to mask in what is printed.
 
     Raises:
         RollLaunchError: Whatever a run would stop for.
@@ -38,7 +42,7 @@ def check_run(config: RunConfig) -> int:
     console = Console(file=sys.stdout, soft_wrap=True, highlight=False)
     plans = plan_stages(config, RunDirectory(root=Path(config.directory) / f"{datetime.now():%Y%m%d-%H%M%S}"))
     console.print("[bold]resolved configuration[/bold]")
-    console.print(dump_config(config), markup=False)
+    console.print(dump_config(config, secrets=secrets), markup=False)
     for plan, derived in zip(plans, derive(config), strict=True):
         _print_table(console, f"stage {derived.stage} ({derived.pipeline})", [*derived_rows(derived), *_data_rows(plan)])
         _print_table(console, f"layout of {derived.stage}", _layout_rows(config, plan))

@@ -12,12 +12,14 @@ OVERRIDES = "a.b.c=value (or --a.b.c value) replaces one value of the file; list
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code: 0, 1 (a run failed), 2 (bad input), 130 (interrupted)."""
-    known = _parser().parse_args(_dotted(sys.argv[1:] if arguments is None else arguments))
+    # argparse takes no positional arguments after an option that follows the first of them; they come back as `more`.
+    known, more = _parser().parse_known_args(_dotted(sys.argv[1:] if arguments is None else arguments))
+    overrides = [*known.overrides, *more]
     from roll_launch.commands import check, run
 
-    return check(known.config, known.overrides) if known.command == "check" else run(
-        known.config, known.overrides, run_dir=known.run_dir
-    )
+    if known.command == "check":
+        return check(known.config, overrides)
+    return run(known.config, overrides, run_dir=known.run_dir)
 
 
 def _dotted(arguments: Sequence[str]) -> list[str]:

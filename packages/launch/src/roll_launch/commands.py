@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from roll_launch.config import RunConfig, check_existence, dump_config, load_config
+from roll_launch.config import LoadedConfig, RunConfig, check_existence, dump_config, load_config
 from roll_launch.errors import RollLaunchError
 from roll_launch.plan import StagePlan, plan_stages
 from roll_launch.prepare import run_preparation
@@ -27,10 +27,11 @@ def run(config_path: Path, overrides: Sequence[str], *, run_dir: Path | None) ->
     """Runs a configuration; returns the exit code."""
     console = Console(stderr=True)
     try:
-        config = _load(config_path, overrides)
+        loaded = _load(config_path, overrides)
+        config = loaded.config
         directory = RunDirectory.create(Path(config.directory), now=datetime.now(), exact=run_dir)
         _log_to(directory.log, console)
-        directory.config.write_text(dump_config(config), encoding="utf-8")
+        directory.config.write_text(dump_config(config, secrets=loaded.document.secrets), encoding="utf-8")
         write_json(directory.environment, environment_report())
         prepare(config, console)
         plans = plan_stages(config, directory)
@@ -46,9 +47,9 @@ def check(config_path: Path, overrides: Sequence[str]) -> int:
 
     console = Console(stderr=True)
     try:
-        config = _load(config_path, overrides)
-        prepare(config, console)
-        return check_run(config)
+        loaded = _load(config_path, overrides)
+        prepare(loaded.config, console)
+        return check_run(loaded.config, secrets=loaded.document.secrets)
     except RollLaunchError as error:
         return _bad_input(error)
 
@@ -60,14 +61,14 @@ def prepare(config: RunConfig, console: Console) -> None:
             console.print(f"prepared {preparation.directory} with {preparation.callable}", highlight=False)
 
 
-def _load(path: Path, overrides: Sequence[str]) -> RunConfig:
+def _load(path: Path, overrides: Sequence[str]) -> LoadedConfig[RunConfig]:
     """Reads a configuration and checks that what it names is there."""
     # Callables named by import path may stand in the working directory, as with `python -m`.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     loaded = load_config(path, overrides)
     check_existence(loaded.config, loaded.document)
-    return loaded.config
+    return loaded
 
 
 def _execute(config: RunConfig, plans: list[StagePlan], directory: RunDirectory, console: Console) -> int:

@@ -16,7 +16,7 @@ class OptimizerSettings:
     """AdamW, gradient clipping and schedule; `OptimizerSettings(learning_rate=4e-4)` suffices.
 
     Attributes:
-        learning_rate: The highest rate, above 0.
+        learning_rate: The highest rate; 0 trains nothing, for a control.
         betas: Decay of AdamW's two running means, each 0 to below 1.
         weight_decay: At least 0; parameters of one dimension (norms, biases) are never decayed.
         eps: AdamW's, above 0.
@@ -41,7 +41,7 @@ class OptimizerSettings:
     def __post_init__(self) -> None:
         if self.schedule not in get_args(ScheduleName):
             raise unknown_name("schedule", self.schedule, get_args(ScheduleName))
-        _check("learning_rate", self.learning_rate, 0 < self.learning_rate < math.inf, "above 0")
+        _check("learning_rate", self.learning_rate, 0 <= self.learning_rate < math.inf, "at least 0")
         _check(
             "betas", self.betas, len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas), "two in [0, 1)"
         )

@@ -4,6 +4,7 @@ Loading the text gives an equal configuration, but for what was masked.
 """
 
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import PurePath
 
 import yaml
@@ -40,12 +41,15 @@ def dump_config(config: BaseModel, *, secrets: frozenset[str] = frozenset()) -> 
         config: Of any schema.
         secrets: Texts to mask wherever they stand: `LoadedConfig.document.secrets`.
     """
-    return dump_data(config.model_dump(), secrets=secrets)
+    return _text(_plain(config), secrets)
 
 
 def dump_data(data: Mapping[str, object], *, secrets: frozenset[str] = frozenset()) -> str:
     """The YAML text of nested mappings, sequences and scalars, with credentials masked."""
-    plain = _plain(data)
+    return _text(_plain(data), secrets)
+
+
+def _text(plain: object, secrets: frozenset[str]) -> str:
     masked = masked_data(plain, secrets=secrets | credentials_in(plain))
     text: str = yaml.dump(
         masked, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=WIDTH
@@ -54,9 +58,21 @@ def dump_data(data: Mapping[str, object], *, secrets: frozenset[str] = frozenset
 
 
 def _plain(data: object) -> object:
-    """Mappings as dict, sequences as list, paths as text; text that looks like a reference escaped."""
+    """Sections and mappings as dict, sequences as list, paths as text; `${` escaped."""
+    if isinstance(data, BaseModel):
+        return {name: _plain(getattr(data, name)) for name in _written(data)}
     if isinstance(data, Mapping):
         return {str(key): _plain(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
+    if isinstance(data, list | tuple | set | frozenset):
         return [_plain(value) for value in data]
+    if isinstance(data, Enum):
+        return _plain(data.value)
     return str(data).replace("${", "$${") if isinstance(data, str | PurePath) else data
+
+
+def _written(section: BaseModel) -> list[str]:
+    """The fields that a section dumps, in the order of its class; required before inherited ones."""
+    fields, dumped = type(section).model_fields, section.model_dump()
+    names = [name for name in fields if name in dumped]
+    inherits = any(name not in type(section).__annotations__ for name in fields)
+    return sorted(names, key=lambda name: not fields[name].is_required()) if inherits else names

@@ -21,6 +21,9 @@ from roll_launch.errors import RollLaunchError
 
 logger = logging.getLogger(__name__)
 
+SOCKET_PATH_BYTES = 84
+"""Of `/roll-12345678/session_2026-01-31_23-59-59_123456_1234567/sockets/plasma_store`, rounded up."""
+
 OBJECT_STORE_BYTES = 512 * 1024 * 1024
 """Of a cluster that a run starts for itself: completions and weight buckets of small models."""
 
@@ -69,8 +72,7 @@ class Cluster:
 
     def _start(self, address: str | None, needs: Mapping[str, float], environment: Mapping[str, str]) -> None:
         if self._private:
-            # Short, because Unix sockets below it have a path limit of 107 bytes.
-            self._scratch = Path(tempfile.mkdtemp(prefix="roll-"))
+            self._scratch = Path(tempfile.mkdtemp(prefix="roll-", dir=_short_directory()))
         # Ray warns that it takes no signal handlers here, which is what is wanted, and of its own defaults.
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:
@@ -107,3 +109,9 @@ class Cluster:
         ]
         if short:
             raise ClusterError("the Ray cluster is too small for this run: " + "; ".join(short))
+
+
+def _short_directory() -> str:
+    """The first directory for temporary files that leaves room for Ray's Unix sockets, whose paths end at 107 bytes."""
+    directories = [tempfile.gettempdir(), "/tmp", "/var/tmp"]
+    return next((each for each in directories if len(each) + SOCKET_PATH_BYTES <= 107), directories[0])

@@ -89,7 +89,8 @@ class TransformersEngine:
         self._submitted: list[GenerateRequest] = []
         self._aborted: list[str] = []
         self._pump: asyncio.Task[None] | None = None
-        self._step = asyncio.Lock()
+        self._step: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._abandoned = False
         self._closed = False
 
     @classmethod
@@ -140,8 +141,9 @@ class TransformersEngine:
         try:
             return await future
         except asyncio.CancelledError:
-            self._aborted.append(request.id)
-            self._wake()
+            if self._live.get(request.id) is future:
+                self._aborted.append(request.id)
+                self._core.interrupt.set()
             raise
 
     async def abort(self, request_ids: Sequence[str]) -> None:
@@ -159,7 +161,7 @@ class TransformersEngine:
         if self._closed:
             raise EngineClosed("update_weights: the engine is closed")
         self._core.interrupt.set()
-        async with self._step:
+        async with self._between_steps():
             return await self._on_executor(self._load, update)
 
     async def load(self) -> EngineLoad:
@@ -179,10 +181,9 @@ class TransformersEngine:
         self._closed = True
         for request_id in list(self._live):
             self._deliver(request_id, EngineClosed(f"request {request_id!r}: the engine was closed"))
-        if self._pump is not None:
-            self._core.interrupt.set()
-            await asyncio.wait([self._pump])
-        self._core.reset()
+        self._core.interrupt.set()
+        async with self._between_steps():
+            await self._reset()
         if self._attention == "sdpa":
             self._model.set_attn_implementation("sdpa")
         if self._owns_executor:
@@ -213,9 +214,16 @@ class TransformersEngine:
 
     async def _run(self) -> None:
         """Advances the core while requests are in flight, and delivers what ended."""
-        while self._live and not self._closed:
+        while self._live:
             try:
                 outcomes = await self._advance()
+            except asyncio.CancelledError:
+                # The event loop ends, and with it all callers; the core may be in a step still.
+                for requests in (self._live, self._submitted, self._aborted):
+                    requests.clear()
+                self._abandoned = True
+                self._core.interrupt.set()
+                raise
             except Exception as error:  # boundary: the executor; whatever it was, nobody may wait forever
                 self._core.reset()
                 message = f"the engine failed: {error!r}"
@@ -224,12 +232,31 @@ class TransformersEngine:
                 self._deliver(outcome.request_id, outcome.result)
 
     async def _advance(self) -> list[Outcome]:
-        async with self._step:
+        async with self._between_steps():
+            if self._closed:
+                return []
+            if self._abandoned:
+                await self._reset()
             # Cleared before the lists are taken: what comes later interrupts the steps that start here.
             self._core.interrupt.clear()
             submitted, self._submitted = self._submitted, []
             aborted, self._aborted = self._aborted, []
             return await self._on_executor(self._core.advance, submitted, aborted)
+
+    async def _reset(self) -> None:
+        self._abandoned = False
+        try:
+            await self._on_executor(self._core.reset)
+        except RuntimeError:
+            # The executor was shut down, so that no step can be running.
+            self._core.reset()
+
+    def _between_steps(self) -> asyncio.Lock:
+        """Returns the lock of whoever uses the executor. A lock serves one event loop, an engine several."""
+        loop = asyncio.get_running_loop()
+        if self._step is None or self._step[0] is not loop:
+            self._step = (loop, asyncio.Lock())
+        return self._step[1]
 
     async def _on_executor(self, call: Callable[..., _T], *arguments: object) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call, *arguments)

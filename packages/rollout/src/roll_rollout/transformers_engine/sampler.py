@@ -32,10 +32,8 @@ def plan_sampling(rows: list[SamplingParams], *, device: torch.device) -> Sampli
     temperatures = [row.temperature or 1.0 for row in rows]
     greedy = [row.temperature == 0.0 for row in rows]
     return SamplingPlan(
-        temperature=None
-        if set(temperatures) == {1.0}
-        else torch.tensor(temperatures, device=device).unsqueeze(1),
-        greedy=torch.tensor(greedy, device=device).unsqueeze(1) if any(greedy) else None,
+        temperature=_column(temperatures, device) if set(temperatures) != {1.0} else None,
+        greedy=_column(greedy, device) if any(greedy) else None,
         filters=plan_filters(rows, device=device),
     )
 
@@ -67,6 +65,10 @@ def sample(logits: torch.Tensor, uniforms: np.ndarray, plan: SamplingPlan) -> tu
     return drawn[:, 0].astype(np.int64), drawn[:, 1].astype(np.float32)
 
 
+def _column(values: list[float] | list[bool], device: torch.device) -> torch.Tensor:
+    return torch.tensor(values, device=device).unsqueeze(1)
+
+
 def _invert(weights: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Finds the token at a fraction of the summed weights.
 
@@ -88,10 +90,10 @@ def _invert(weights: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor
 
 
 def _invert_by_chunks(weights: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Finds the chunk of the token first and then its place there, so that only a chunk a row is summed up."""
+    """Finds the chunk of the token first and then its place there: only one chunk a row is summed up."""
     vocabulary = weights.shape[1]
     even = vocabulary - vocabulary % _CHUNK
-    sums = weights[:, :even].unflatten(1, (-1, _CHUNK)).sum(dim=-1)
+    sums = weights[:, :even].view(len(weights), -1, _CHUNK).sum(dim=-1)
     if even < vocabulary:
         sums = torch.cat((sums, weights[:, even:].sum(dim=-1, keepdim=True)), dim=1)
     ends = sums.double().cumsum(dim=-1)

@@ -58,7 +58,7 @@ def keep_likely(scores: torch.Tensor, plan: FilterPlan) -> torch.Tensor:
 
 
 def _least_kept(scores: torch.Tensor, plan: FilterPlan, width: int) -> tuple[torch.Tensor, bool]:
-    """Returns the lowest kept score [F, 1] as the first `width` tokens in order tell it, and whether they can."""
+    """Returns the lowest kept score [F, 1] among the `width` most likely tokens, and whether it is there."""
     vocabulary = scores.shape[1]
     ordered = scores.topk(width, dim=-1).values
     best = ordered[:, :1]

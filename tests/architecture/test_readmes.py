@@ -1,0 +1,38 @@
+"""Every Python example of a README runs as it is written."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from package_trees import PACKAGES, ROOT
+
+READMES = [ROOT / "README.md", *(ROOT / "packages" / package / "README.md" for package in PACKAGES)]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+EXAMPLES = [
+    pytest.param(block, id=f"{path.parent.name}-{number}")
+    for path in READMES
+    for number, block in enumerate(BLOCK.findall(path.read_text(encoding="utf-8")), start=1)
+]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_example_runs_without_a_warning(example: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("readme", READMES, ids=lambda path: path.parent.name)
+def test_every_link_to_a_file_leads_somewhere(readme: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", readme.read_text(encoding="utf-8"))
+    assert [link for link in links if not (readme.parent / link).exists()] == []
