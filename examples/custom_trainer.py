@@ -1,9 +1,6 @@
-"""A trainer of your own in a page: GRPO on the letter-sorting task from the packages' public parts. No Ray, no YAML.
+"""A trainer of your own in a page: GRPO on the letter-sorting task. No Ray, no YAML, every loop in sight.
 
-    uv run python examples/custom_trainer.py
-
-First a supervised cold start on noisy demonstrations, then reinforcement learning; it prints the sampled accuracy on
-held-out prompts before and after.
+uv run python examples/custom_trainer.py
 """
 
 import asyncio
@@ -16,73 +13,82 @@ from roll_launch.config import JsonlData
 from roll_launch.data import PromptEncoder, open_rows
 from roll_launch.models import load_tokenizer, random_model
 from roll_launch.tasks.sort_letters import write_files
-from roll_learners import LocalLearner, OptimizerSettings, Sample, make_algorithm, policy_step, supervised_step
+from roll_learners import LocalLearner, OptimizerSettings, Sample, make_algorithm, policy_step
+from roll_learners import supervised_step as imitate
 from roll_rewards import make_grader
 from roll_rollout import GenerateRequest, SamplingParams
 from roll_rollout.torch_weights import weight_update
 from roll_rollout.transformers_engine import TransformersEngine
 from roll_scheduler import Generated, Graded, RolloutScheduler, SchedulerPolicy
 
-SHAPE = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
-         "intermediate_size": 384, "max_position_embeddings": 128, "tie_word_embeddings": True}  # fmt: skip
-GRADER = make_grader("exact", after=";")
+SHAPE = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "head_dim": 32, "intermediate_size": 384, "tie_word_embeddings": True}  # fmt: skip
 
 
-async def train(*, supervised_steps: int = 300, policy_steps: int = 80, heldout: int = 512) -> tuple[float, float]:
-    """Trains a 0.4 M-parameter model; returns its held-out accuracy before and after reinforcement learning."""
-    task = Path(tempfile.mkdtemp()) / "sort_letters"
+async def train(*, supervised_steps: int = 300, policy_steps: int = 80) -> tuple[float, float]:
+    """Trains a 0.4 M-parameter model; returns its held-out accuracy before and after the policy steps."""
+    task = Path(tempfile.mkdtemp())
     write_files(task, seed=0)
-    tokenizer, encoder = load_tokenizer(task / "tokenizer"), PromptEncoder(task / "tokenizer")
     demonstrations, prompts, held_out = (
-        open_rows(JsonlData(source="jsonl", path=task / f"{name}.jsonl")) for name in ("demonstrations", "train", "heldout")
+        open_rows(JsonlData(source="jsonl", path=task / f"{name}.jsonl"))
+        for name in ("demonstrations", "train", "heldout")
     )
-    sampling = SamplingParams(max_tokens=80, stop_token_ids=(tokenizer.eos_token_id,))
-    model, rng = random_model("qwen3", SHAPE, tokenizer=tokenizer), np.random.default_rng(0)
-
-    settings = OptimizerSettings(learning_rate=3e-3, betas=(0.9, 0.98), schedule="cosine", warmup_steps=30,
-                                 total_steps=supervised_steps, min_lr_ratio=0.1)  # fmt: skip
-    learner = LocalLearner(model, optimizer=settings)
-    encoded = encoder.encode_supervised(demonstrations[: supervised_steps * 64]).samples
-    for step in range(supervised_steps):
-        batch = encoded[step * 64 : step * 64 + 64]
-        supervised_step(learner, [Sample(token_ids=ids, response_mask=mask) for ids, mask in batch])
-
+    tokenizer, encoder = load_tokenizer(task / "tokenizer"), PromptEncoder(task / "tokenizer")
+    model = random_model("qwen3", SHAPE, tokenizer=tokenizer)
     engine = TransformersEngine(random_model("qwen3", SHAPE, tokenizer=tokenizer), max_batch=128)
-    requests = itertools.count()
+    sampling = SamplingParams(max_tokens=80, stop_token_ids=encoder.end_token_ids)
+    grader, algorithm, ids = (
+        make_grader("exact", after=";"),
+        make_algorithm("dapo"),
+        map(str, itertools.count()),
+    )
 
     async def generate(ticket, row, replica):
-        request = GenerateRequest(id=str(next(requests)), prompt_ids=encoder.encode(row), seed=ticket.seed, sampling=sampling)
-        completion = await engine.generate(request)
-        return Generated(completion=completion, tokens=len(completion), oldest_version=completion.oldest_version,
-                         truncated=completion.finish_reason == "length")  # fmt: skip
+        prompt = encoder.encode(row)
+        request = GenerateRequest(id=next(ids), prompt_ids=prompt, seed=ticket.seed, sampling=sampling)
+        done = await engine.generate(request)
+        cut = done.finish_reason == "length"
+        return Generated(completion=done, tokens=len(done), oldest_version=done.oldest_version, truncated=cut)
 
     async def grade(ticket, row, completion):
-        score = await GRADER.grade(encoder.decode(completion.token_ids), row.reference)
+        score = await grader.grade(encoder.decode(completion.token_ids), row.reference)
         return Graded(score=score, value=score.value)
 
-    def scheduler(source, groups, size, seed):
-        policy = SchedulerPolicy(groups_per_batch=groups, group_size=size, min_members=1)
-        return RolloutScheduler(prompts=iter(source), generate=generate, grade=grade, replicas={"engine": 1024},
-                                policy=policy, run_seed=seed)  # fmt: skip
+    def scheduler(rows, **policy):
+        return RolloutScheduler(prompts=rows, generate=generate, grade=grade, replicas={"engine": 1024},
+                                policy=SchedulerPolicy(**policy))  # fmt: skip
 
     async def accuracy() -> float:
-        batch = await scheduler(held_out[:heldout], heldout, 1, seed=1).next_batch()
+        batch = await scheduler(held_out[:512], groups_per_batch=512, group_size=1).next_batch()
         return float(np.mean([group.members[0].graded.value for group in batch.groups]))
 
+    cold_start = OptimizerSettings(learning_rate=3e-3, betas=(0.9, 0.98), schedule="cosine", warmup_steps=30,
+                                   total_steps=supervised_steps, min_lr_ratio=0.1)  # fmt: skip
+    learner = LocalLearner(model, optimizer=cold_start)
+    encoded = encoder.encode_supervised(demonstrations[: supervised_steps * 64]).samples
+    for start in range(0, len(encoded), 64):
+        imitate(learner, [Sample(token_ids=t, response_mask=m) for t, m in encoded[start : start + 64]])
     await engine.update_weights(weight_update(learner.export_weights(), version=0))
     before = await accuracy()
+
     learner = LocalLearner(model, optimizer=OptimizerSettings(learning_rate=4e-4, betas=(0.9, 0.99)))
-    rollouts = scheduler(itertools.cycle(prompts), 16, 8, seed=0)
+    rollouts, rng = (
+        scheduler(itertools.cycle(prompts), groups_per_batch=16, group_size=8),
+        np.random.default_rng(0),
+    )
     for version in range(1, policy_steps + 1):
         members = [member for group in (await rollouts.next_batch()).groups for member in group.members]
-        samples = [Sample.from_completion(done.prompt_ids, done.token_ids, done.logprobs, reward=member.graded.value,
-                                          group=member.ticket.group) for member in members
-                   for done in [member.generated.completion]]  # fmt: skip
-        metrics = policy_step(learner, samples, make_algorithm("dapo"), mini_batches=2, epochs=1, rng=rng)
+        samples = [sample_of(member) for member in members]
+        metrics = policy_step(learner, samples, algorithm, mini_batches=2, epochs=1, rng=rng)
         await engine.update_weights(weight_update(learner.export_weights(), version=version))
         rollouts.publish(version)
         print(f"step {version}  reward {metrics['critic/rewards/mean']:.3f}")
     return before, await accuracy()
+
+
+def sample_of(member) -> Sample:
+    done, reward, group = member.generated.completion, member.graded.value, member.ticket.group
+    return Sample.from_completion(done.prompt_ids, done.token_ids, done.logprobs, reward=reward, group=group)
 
 
 if __name__ == "__main__":

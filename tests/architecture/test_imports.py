@@ -21,8 +21,12 @@ ALLOWED_AT_BASE = {
 
 def _loaded_by(statement: str) -> set[str]:
     """Top-level modules that a fresh interpreter has loaded after a statement."""
-    script = f"{statement}\nimport json, sys\nprint(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=50)
+    script = (
+        f"{statement}\nimport json, sys\nprint(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=50
+    )
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 

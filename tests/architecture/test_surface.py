@@ -9,7 +9,17 @@ from package_trees import PACKAGES, ROOT, modules, source
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
-NAMES_THAT_SAY_NOTHING = {"base", "common", "functional", "helper", "helpers", "manager", "misc", "util", "utils"}
+NAMES_THAT_SAY_NOTHING = {
+    "base",
+    "common",
+    "functional",
+    "helper",
+    "helpers",
+    "manager",
+    "misc",
+    "util",
+    "utils",
+}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -24,7 +34,9 @@ def test_all_is_sorted_and_every_name_in_it_exists(package: str) -> None:
 def test_every_public_name_has_a_docstring(package: str) -> None:
     module = importlib.import_module(f"roll_{package}")
     public = [getattr(module, name) for name in module.__all__]
-    bare = [item.__name__ for item in public if callable(item) and hasattr(item, "__name__") and not item.__doc__]
+    bare = [
+        item.__name__ for item in public if callable(item) and hasattr(item, "__name__") and not item.__doc__
+    ]
     assert not bare
 
 
@@ -33,8 +45,8 @@ def test_init_files_hold_only_reexports(package: str) -> None:
     tree = ast.parse((source(package) / "__init__.py").read_text(encoding="utf-8"))
     allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr, ast.If)
     other = [
-        node for node in tree.body
-        if not isinstance(node, allowed) and not (isinstance(node, ast.FunctionDef) and node.name in LAZY_HOOKS)
+        node for node in tree.body if not isinstance(node, allowed) and not (isinstance(node, ast.FunctionDef)
+        and node.name in LAZY_HOOKS)
     ]  # fmt: skip
     assert not other
 
@@ -44,7 +56,9 @@ LAZY_HOOKS = {"__getattr__", "__dir__"}
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_package_is_marked_typed_and_has_its_own_static_version(package: str) -> None:
-    project = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     assert (source(package) / "py.typed").is_file()
     assert project["name"] == f"roll-{package}"
     assert project["version"].count(".") == 2
@@ -53,7 +67,9 @@ def test_package_is_marked_typed_and_has_its_own_static_version(package: str) ->
 
 
 def test_no_file_and_no_function_is_too_long(record_property) -> None:
-    sizes = {str(path.relative_to(ROOT)): _lines(path) for package in PACKAGES for path, _ in modules(package)}
+    sizes = {
+        str(path.relative_to(ROOT)): _lines(path) for package in PACKAGES for path, _ in modules(package)
+    }
     functions = {
         f"{path.relative_to(ROOT)}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
         for package in PACKAGES

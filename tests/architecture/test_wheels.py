@@ -12,14 +12,18 @@ LARGEST_WHEEL_BYTES = 200_000
 
 
 def _uv(*arguments: str) -> str:
-    environment = {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "PYTHONPATH")
+    }
     done = subprocess.run(["uv", *arguments], capture_output=True, text=True, timeout=550, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def _import_alone(package: str, folder: Path) -> None:
-    _uv("build", "--wheel", "--package", f"roll-{package}", "--directory", str(ROOT), "--out-dir", str(folder))
+    _uv(
+        "build", "--wheel", "--package", f"roll-{package}", "--directory", str(ROOT), "--out-dir", str(folder)
+    )
     wheel = next(folder.glob(f"roll_{package}-*.whl"))
     environment = folder / "environment"
     _uv("venv", "--quiet", "--python", sys.executable, str(environment))

@@ -20,15 +20,16 @@ class _Run:
 
     def __init__(self, workspace: Path, *overrides: str) -> None:
         self.directory = workspace / "run"
-        self._log = (workspace / "screen.txt").open("w+")
-        self.process = subprocess.Popen(
-            command("run", str(QUICKSTART), "--run-dir", str(self.directory), *overrides),
-            cwd=workspace,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(workspace / "t")},
-        )
+        self._screen = workspace / "screen.txt"
+        with self._screen.open("w") as screen:
+            self.process = subprocess.Popen(
+                command("run", str(QUICKSTART), "--run-dir", str(self.directory), *overrides),
+                cwd=workspace,
+                stdout=screen,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(workspace / "t")},
+            )
 
     def wait_for_step(self, stage: str, step: int, *, limit_s: float = 150) -> None:
         """Returns once the metrics have a step of a stage."""
@@ -43,8 +44,7 @@ class _Run:
 
     def screen(self) -> str:
         """What the run has printed."""
-        self._log.flush()
-        return Path(self._log.name).read_text()
+        return self._screen.read_text()
 
     def descendants(self) -> set[int]:
         """Processes that the run has started, and theirs."""
@@ -100,7 +100,7 @@ def _none_left(processes: set[int], *, limit_s: float = 10) -> bool:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("runtime", ["ray", "local"])
+@pytest.mark.parametrize("runtime", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 def test_ctrl_c_ends_in_ten_seconds_and_leaves_nothing(workspace: Path, runtime: str) -> None:
     run = _Run(workspace, f"runtime={runtime}", *LONG)
     run.wait_for_step("rlvr", 2)
@@ -115,8 +115,11 @@ def test_ctrl_c_ends_in_ten_seconds_and_leaves_nothing(workspace: Path, runtime:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.slow
 @pytest.mark.parametrize("actor", ["RolloutActor", "TrainerActor", "RewardActor"])
-def test_a_killed_actor_ends_the_run_with_its_cause_last_and_nothing_left(workspace: Path, actor: str) -> None:
+def test_a_killed_actor_ends_the_run_with_its_cause_last_and_nothing_left(
+    workspace: Path, actor: str
+) -> None:
     run = _Run(workspace, *LONG)
     run.wait_for_step("rlvr", 2)
     started = run.descendants()

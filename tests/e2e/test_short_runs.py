@@ -14,7 +14,9 @@ def _without_timings(lines: list[dict[str, object]]) -> list[dict[str, object]]:
 
 
 @pytest.mark.timeout(180)
-def test_the_same_seed_gives_bit_identical_metrics_under_the_local_runtime(launch: Callable[..., Finished]) -> None:
+def test_the_same_seed_gives_bit_identical_metrics_under_the_local_runtime(
+    launch: Callable[..., Finished],
+) -> None:
     first = launch("runtime=local", *SHORT, name="first")
     second = launch("runtime=local", *SHORT, name="second")
     assert (first.code, second.code) == (0, 0), first.err + second.err
@@ -31,14 +33,28 @@ def test_a_run_through_ray_leaves_everything_a_person_looks_for(launch: Callable
     assert summary["status"] == "finished"
     assert summary["steps"] == 9
     assert summary["samples"] == 6 * 64 + 3 * 16
-    for name in ("eval/accuracy/before", "eval/accuracy/after", "tokens", "seconds", "timing_s/gen", "peak_rss_gb"):
+    for name in (
+        "eval/accuracy/before",
+        "eval/accuracy/after",
+        "tokens",
+        "seconds",
+        "timing_s/gen",
+        "peak_rss_gb",
+    ):
         assert isinstance(summary[name], int | float), name
-    assert {path.name for path in (done.directory / "stages" / "rlvr" / "checkpoints").iterdir()} == {"step_2", "step_3"}
+    assert {path.name for path in (done.directory / "stages" / "rlvr" / "checkpoints").iterdir()} == {
+        "step_2",
+        "step_3",
+    }
     model = {path.name for path in (done.directory / "stages" / "rlvr" / "model").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "manifest.json"} <= model
-    rollouts = [json.loads(line) for line in (done.directory / "rollouts" / "rlvr.jsonl").read_text().splitlines()]
+    rollouts = [
+        json.loads(line) for line in (done.directory / "rollouts" / "rlvr.jsonl").read_text().splitlines()
+    ]
     assert len(rollouts) == 3 * 16
-    assert all(line["score"] == float(line["response"].rpartition(";")[2] == line["reference"]) for line in rollouts)
+    assert all(
+        line["score"] == float(line["response"].rpartition(";")[2] == line["reference"]) for line in rollouts
+    )
     assert {line["step"] for line in rollouts} == {1, 2, 3}
     assert list((done.directory / "tensorboard" / "rlvr").iterdir())
     steps = [line for line in done.metrics if line["stage"] == "rlvr" and "actor/pg_loss" in line]
@@ -46,6 +62,7 @@ def test_a_run_through_ray_leaves_everything_a_person_looks_for(launch: Callable
     assert all(abs(line["training/rollout_probs_diff_max"]) < 1e-4 for line in steps)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_local_runtime_and_ray_train_on_the_same_samples(launch: Callable[..., Finished]) -> None:
     local = launch("runtime=local", *SHORT, name="local")
@@ -53,7 +70,12 @@ def test_the_local_runtime_and_ray_train_on_the_same_samples(launch: Callable[..
     assert (local.code, ray.code) == (0, 0), local.err + ray.err
 
     def ledger(run: Finished) -> list[tuple[object, ...]]:
-        lines = [json.loads(line) for line in (run.directory / "rollouts" / "rlvr.jsonl").read_text().splitlines()]
-        return [(line["step"], line["group"], line["member"], line["prompt"], line["versions"][0][0]) for line in lines]
+        lines = [
+            json.loads(line) for line in (run.directory / "rollouts" / "rlvr.jsonl").read_text().splitlines()
+        ]
+        return [
+            (line["step"], line["group"], line["member"], line["prompt"], line["versions"][0][0])
+            for line in lines
+        ]
 
     assert ledger(local) == ledger(ray)

@@ -39,9 +39,7 @@ def test_quick_steps_do_not_flood_a_log_but_the_last_is_shown() -> None:
 def test_an_evaluation_line_stays() -> None:
     display, out, _ = _plain()
     display.begin("rlvr", 80)
-    display.evaluation(
-        20, {"eval/accuracy": 0.91, "eval/samples": 512.0, "eval/response_length/mean": 8.0}
-    )
+    display.evaluation(20, {"eval/accuracy": 0.91, "eval/samples": 512.0, "eval/response_length/mean": 8.0})
     assert "evaluation: accuracy 0.910 on 512 samples" in out.getvalue()
 
 

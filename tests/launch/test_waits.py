@@ -15,7 +15,9 @@ async def test_a_wait_that_ends_in_time_leaves_nothing_open() -> None:
 
 async def test_an_expired_wait_names_itself_its_deadline_and_what_was_pending() -> None:
     waits = Waits()
-    with pytest.raises(WaitExpired, match=r"rollout of step 7 did not end within 0\.01 s; pending: group 3 member 2"):
+    with pytest.raises(
+        WaitExpired, match=r"rollout of step 7 did not end within 0\.01 s; pending: group 3 member 2"
+    ):
         async with waits.wait("rollout of step 7", deadline_s=0.01, pending=lambda: "group 3 member 2"):
             await asyncio.Event().wait()
     assert waits.lines() == []

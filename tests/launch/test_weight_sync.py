@@ -37,7 +37,10 @@ async def test_every_replica_receives_the_version() -> None:
 
 @pytest.mark.parametrize(
     "bend",
-    [lambda receipt: replace(receipt, checksum="0"), lambda receipt: replace(receipt, version=receipt.version - 1)],
+    [
+        lambda receipt: replace(receipt, checksum="0"),
+        lambda receipt: replace(receipt, version=receipt.version - 1),
+    ],
     ids=["another checksum", "an old version"],
 )
 async def test_a_wrong_receipt_stops_the_run_and_names_the_replica(bend) -> None:
@@ -69,5 +72,5 @@ async def test_a_stalled_sync_ends_at_its_deadline_with_the_names_of_the_silent(
 
     silent = Silent(ScriptedEngine(respond=lambda request: [1]))
     sync = WeightSync(DryTrainer(), {"actor-0": _actor(), "actor-1": silent}, waits=Waits(), deadline_s=0.2)
-    with pytest.raises(WaitExpired, match="no receipt from actor-1$"):
+    with pytest.raises(WaitExpired, match=r"no receipt from actor-1$"):
         await sync.publish(0)

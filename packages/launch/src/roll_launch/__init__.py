@@ -1,4 +1,4 @@
-"""One YAML file to a reinforcement-learning run; its parts are in `roll_launch.config`, `.data`, `.plan` and `.run`."""
+"""One YAML file to a run; the parts are in `roll_launch.config`, `.data`, `.plan` and `.run`."""
 
 from roll_launch.errors import RollLaunchError
 

@@ -1,4 +1,4 @@
-"""`roll-launch check`: the resolved configuration, what it comes to, where it runs, what it takes, and a dry run."""
+"""`roll-launch check`: the resolved configuration, what it comes to, its layout and memory, a dry run."""
 
 import asyncio
 import sys
@@ -44,14 +44,19 @@ def check_run(config: RunConfig, *, secrets: frozenset[str]) -> int:
     console.print("[bold]resolved configuration[/bold]")
     console.print(dump_config(config, secrets=secrets), markup=False)
     for plan, derived in zip(plans, derive(config), strict=True):
-        _print_table(console, f"stage {derived.stage} ({derived.pipeline})", [*derived_rows(derived), *_data_rows(plan)])
+        _print_table(
+            console,
+            f"stage {derived.stage} ({derived.pipeline})",
+            [*derived_rows(derived), *_data_rows(plan)],
+        )
         _print_table(console, f"layout of {derived.stage}", _layout_rows(config, plan))
         _print_table(console, f"memory of {derived.stage}, estimated", _memory_rows(plan))
     began = time.monotonic()
     results = asyncio.run(dry_run(config, plans))
     for name, result in results.items():
         console.print(
-            f"dry run of {name}: {result.steps} of {DRY_STEPS} steps, {result.samples} samples, no fault", markup=False
+            f"dry run of {name}: {result.steps} of {DRY_STEPS} steps, {result.samples} samples, no fault",
+            markup=False,
         )
     console.print(f"ready; the dry run took {time.monotonic() - began:.1f} s", markup=False)
     return 0
@@ -70,11 +75,21 @@ def _print_table(console: Console, title: str, rows: list[tuple[str, str]]) -> N
 def _data_rows(plan: StagePlan) -> list[tuple[str, str]]:
     if isinstance(plan, SftPlan):
         epochs = plan.stage.steps * plan.stage.batch_size / len(plan.samples)
-        return [("demonstrations", f"{len(plan.samples):,} ({plan.dropped:,} too long, {plan.empty:,} empty), {epochs:.2f} epochs")]
+        return [
+            (
+                "demonstrations",
+                f"{len(plan.samples):,} ({plan.dropped:,} too long, {plan.empty:,} empty), "
+                f"{epochs:.2f} epochs",
+            )
+        ]
     epochs = plan.stage.steps * plan.stage.rollout.prompts_per_step / len(plan.prompts.prompts)
-    rows = [("prompts", f"{len(plan.prompts.prompts):,} ({plan.prompts.dropped:,} too long), {epochs:.2f} epochs")]
+    rows = [
+        ("prompts", f"{len(plan.prompts.prompts):,} ({plan.prompts.dropped:,} too long), {epochs:.2f} epochs")
+    ]
     if plan.heldout is not None:
-        rows.append(("held-out prompts", f"{len(plan.heldout.prompts):,} ({plan.heldout.dropped:,} too long)"))
+        rows.append(
+            ("held-out prompts", f"{len(plan.heldout.prompts):,} ({plan.heldout.dropped:,} too long)")
+        )
     return rows
 
 
@@ -91,7 +106,12 @@ def _layout_rows(config: RunConfig, plan: StagePlan) -> list[tuple[str, str]]:
             ("actors", f"{rollout.replicas} {where}(s) on {rollout.engine.device}, {threads} threads each; "
              f"{rollout.engine.kind} engine, batch {rollout.engine.max_batch}")
         )  # fmt: skip
-        rows.append(("reward workers", f"{plan.stage.rewards.workers} {where}(s), grader {plan.stage.rewards.grader.name}"))
+        rows.append(
+            (
+                "reward workers",
+                f"{plan.stage.rewards.workers} {where}(s), grader {plan.stage.rewards.grader.name}",
+            )
+        )
     return rows
 
 

@@ -11,8 +11,8 @@ OVERRIDES = "a.b.c=value (or --a.b.c value) replaces one value of the file; list
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code: 0, 1 (a run failed), 2 (bad input), 130 (interrupted)."""
-    # argparse takes no positional arguments after an option that follows the first of them; they come back as `more`.
+    """Runs the command line; returns 0, 1 (a run failed), 2 (bad input) or 130 (interrupted)."""
+    # argparse takes no positional argument after an option that follows the first; those come back as `more`.
     known, more = _parser().parse_known_args(_dotted(sys.argv[1:] if arguments is None else arguments))
     overrides = [*known.overrides, *more]
     from roll_launch.commands import check, run
@@ -43,10 +43,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="roll-launch",
         description="Reinforcement-learning post-training of language models from one YAML file.",
     )
-    parser.add_argument("--version", action="version", version=f"roll-launch {metadata.version('roll-launch')}")
+    parser.add_argument(
+        "--version", action="version", version=f"roll-launch {metadata.version('roll-launch')}"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run all stages of a configuration")
-    run.add_argument("--run-dir", type=Path, help="write here (new or empty) and not into a dated sub-directory")
+    run.add_argument(
+        "--run-dir", type=Path, help="write here (new or empty) and not into a dated sub-directory"
+    )
     check = commands.add_parser(
         "check", help="check a configuration, print what it comes to, and run it dry on a fake engine"
     )

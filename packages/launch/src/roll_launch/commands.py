@@ -37,7 +37,9 @@ def run(config_path: Path, overrides: Sequence[str], *, run_dir: Path | None) ->
         plans = plan_stages(config, directory)
     except RollLaunchError as error:
         return _bad_input(error)
-    console.print(f"{config.name}: {', '.join(plan.stage.name for plan in plans)} in {directory.root}", highlight=False)
+    console.print(
+        f"{config.name}: {', '.join(plan.stage.name for plan in plans)} in {directory.root}", highlight=False
+    )
     return _execute(config, plans, directory, console)
 
 
@@ -89,8 +91,10 @@ def _execute(config: RunConfig, plans: list[StagePlan], directory: RunDirectory,
 
 
 def _leave_now_if_threads_are_busy(code: int) -> None:
-    """Python would wait at exit for a role's thread that is still computing a step that nobody wants any more."""
-    if any(thread.is_alive() for thread in threading.enumerate() if thread.name.startswith(("trainer", "actor-"))):
+    """Python would wait at exit for a role's thread that still computes what nobody wants any more."""
+    if any(
+        thread.is_alive() for thread in threading.enumerate() if thread.name.startswith(("trainer", "actor-"))
+    ):
         sys.stdout.flush()
         sys.stderr.flush()
         logging.shutdown()

@@ -1,4 +1,5 @@
-"""Every stage once, on fake engines and a fake trainer: real data, tokenizer, scheduler, graders and files; no torch.
+"""Every stage once, on fake engines and a fake trainer: real data, tokenizer, scheduler, graders and files;
+no torch.
 
 `roll-launch check` runs it to find in seconds what would otherwise stop a run half an hour in.
 """
@@ -27,7 +28,7 @@ from roll_launch.local_runtime import LocalActor, LocalRewardWorker
 from roll_launch.pipelines.rlvr import RlvrPipeline
 from roll_launch.pipelines.sft import SftPipeline
 from roll_launch.pipelines.stage import RunContext, StageResult
-from roll_launch.plan import PromptSet, RlvrPlan, SftPlan, StagePlan
+from roll_launch.plan import PromptSet, SftPlan, StagePlan
 from roll_launch.roles import (
     Actor,
     ActorSpec,
@@ -76,7 +77,7 @@ class DryTrainer:
 
 
 class DryRuntime:
-    """`Runtime` with fake engines that answer with the prompt itself, and the graders that the run will use."""
+    """`Runtime` with fake engines that answer with the prompt itself, and the run's own graders."""
 
     async def start_trainer(self, spec: TrainerSpec) -> Trainer:
         return DryTrainer()
@@ -118,7 +119,11 @@ async def dry_run(config: RunConfig, plans: Sequence[StagePlan]) -> dict[str, St
             )
             for plan in plans:
                 short = _shortened(plan)
-                pipeline = SftPipeline(short, context) if isinstance(short, SftPlan) else RlvrPipeline(short, context)
+                pipeline = (
+                    SftPipeline(short, context)
+                    if isinstance(short, SftPlan)
+                    else RlvrPipeline(short, context)
+                )
                 await pipeline.run()
                 results[plan.stage.name] = pipeline.result
     return results

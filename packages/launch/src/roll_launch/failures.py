@@ -1,6 +1,7 @@
 """What went wrong first: failures of roles carry their time, and a report is made of the earliest one.
 
-When one process of a run dies, others fail in its wake and are often heard of first. `first_cause` sorts them.
+When one process of a run dies, others fail in its wake and are often heard of first. `first_cause` sorts
+them.
 """
 
 import time
@@ -20,7 +21,9 @@ class RoleError(RollLaunchError):
         when: Seconds since the epoch.
     """
 
-    def __init__(self, role: str, method: str, cause: str, detail: str = "", when: float | None = None) -> None:
+    def __init__(
+        self, role: str, method: str, cause: str, detail: str = "", when: float | None = None
+    ) -> None:
         super().__init__(role, method, cause, detail, when)
         self.role = role
         self.method = method
@@ -42,8 +45,8 @@ class RoleDied(RoleError):
 def first_cause(error: BaseException) -> BaseException:
     """The failure that came first among all that an exception (group) holds.
 
-    A death goes before an error at about the same time: errors of others are its consequence. Exceptions that carry
-    no time are consequences unless they are all there is.
+    A death goes before an error at about the same time: errors of others are its consequence. Exceptions that
+    carry no time are consequences unless they are all there is.
     """
     timed = [leaf for leaf in _leaves(error) if isinstance(leaf, RoleError)]
     if timed:

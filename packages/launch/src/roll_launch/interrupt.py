@@ -12,7 +12,7 @@ from collections.abc import Iterator
 logger = logging.getLogger(__name__)
 
 GRACE_S = 5.0
-"""Seconds that a step may still take after the first signal. With the clean-up it keeps Ctrl-C under ten seconds."""
+"""Seconds that a step may still take; with the clean-up it keeps Ctrl-C under ten seconds."""
 
 
 class Interrupted(Exception):
@@ -20,7 +20,7 @@ class Interrupted(Exception):
 
 
 class Interrupt:
-    """Turns the first signal into a request and a later one, or the end of the grace time, into a cancellation."""
+    """The first signal is a request; a second one, or the end of the grace time, is a cancellation."""
 
     def __init__(self, *, grace_s: float = GRACE_S) -> None:
         self._grace_s = grace_s
@@ -59,7 +59,9 @@ class Interrupt:
             self._task.cancel()
             return
         self.requested = True
-        logger.warning("interrupted: stopping at the next step boundary, at the latest in %.0f s", self._grace_s)
+        logger.warning(
+            "interrupted: stopping at the next step boundary, at the latest in %.0f s", self._grace_s
+        )
         self._end_of_grace = loop.call_later(self._grace_s, self._task.cancel)
 
     def _disarm(self) -> None:

@@ -1,7 +1,8 @@
-"""From a configuration to what a run will do: data read, prompts encoded, models named, before anything starts.
+"""From a configuration to what a run will do: data read, prompts encoded, models named, before anything
+starts.
 
-Every fault in a user's input surfaces here, in the driver, without torch and before Ray. `check` prints a plan;
-`run` executes it.
+Every fault in a user's input surfaces here, in the driver, without torch and before Ray. `check` prints a
+plan; `run` executes it.
 """
 
 import itertools

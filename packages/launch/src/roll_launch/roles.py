@@ -1,10 +1,11 @@
 """The roles of a run as the driver sees them: async seams, and the records that cross them.
 
-Pipelines are written against these protocols. `local.py`, `ray/` and `dry_run.py` each satisfy them. A `Handle` is
-whatever stands for data that stays with the workers: the object itself in one process, a reference under Ray.
+Pipelines are written against these protocols. `local_runtime.py`, `ray/` and `dry_run.py` each satisfy them. A
+`Handle` is whatever stands for data that stays with the workers: the object itself in one process, a
+reference under Ray.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -23,8 +24,9 @@ Handle = object
 class ModelSpec:
     """What a worker needs to build or load the policy.
 
-    ModelSpec(path=Path("runs/q/1/stages/sft/model"), architecture=None, overrides={}, tokenizer=..., dtype="float32",
-    seed=0): loaded from `path`, or, where that is None, new weights of `architecture` drawn from `seed`.
+    ModelSpec(path=Path("runs/q/1/stages/sft/model"), architecture=None, overrides={}, tokenizer=...,
+    dtype="float32", seed=0): loaded from `path`, or, where that is None, new weights of `architecture` drawn
+    from `seed`.
     """
 
     path: Path | None
@@ -69,7 +71,7 @@ class RewardSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """What the driver holds of a completion: Rollout(completion=<handle>, tokens=14, oldest_version=3, finish="stop")."""
+    """What the driver holds: Rollout(completion=<handle>, tokens=14, oldest_version=3, finish="stop")."""
 
     completion: Handle
     tokens: int
@@ -88,7 +90,7 @@ class ScoredRollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedWeights:
-    """Weights of one policy version, ready to be fetched: PublishedWeights(version=4, checksum="9f..", update=<handle>)."""
+    """Weights ready to be fetched: PublishedWeights(version=4, checksum="9f..", update=<handle>)."""
 
     version: int
     checksum: str
@@ -143,7 +145,7 @@ class Actor(Protocol):
         """Generates one completion."""
         ...
 
-    async def abort(self, request_id: str) -> None:
+    def abort(self, request_id: str) -> Coroutine[object, object, None]:
         """Ends a request early; its `generate` returns what there is."""
         ...
 

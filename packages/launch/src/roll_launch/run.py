@@ -65,7 +65,10 @@ class Run:
         began = time.monotonic()
         tensorboard = self._directory.tensorboard if self._config.tracking.tensorboard else None
         try:
-            with self._interrupt.installed(), MetricLog(self._directory.metrics, tensorboard=tensorboard) as log:
+            with (
+                self._interrupt.installed(),
+                MetricLog(self._directory.metrics, tensorboard=tensorboard) as log,
+            ):
                 async with self._waits.watch():
                     await self._run_stages(log)
             outcome = Outcome(status="finished")
@@ -91,7 +94,9 @@ class Run:
                 threads=processors(),
             )
             for plan in self._plans:
-                pipeline = SftPipeline(plan, context) if isinstance(plan, SftPlan) else RlvrPipeline(plan, context)
+                pipeline = (
+                    SftPipeline(plan, context) if isinstance(plan, SftPlan) else RlvrPipeline(plan, context)
+                )
                 self.results[plan.stage.name] = pipeline.result
                 await pipeline.run()
                 await runtime.stop_roles()
@@ -106,7 +111,9 @@ class Run:
         from roll_launch.ray.runtime import start_ray_runtime
 
         async with self._waits.wait("start of Ray", deadline_s=runtime.start_deadline_s):
-            return await start_ray_runtime(runtime, self._config.stages, keep_logs=self._directory.worker_logs)
+            return await start_ray_runtime(
+                runtime, self._config.stages, keep_logs=self._directory.worker_logs
+            )
 
     async def _close(self, runtime: Runtime) -> None:
         try:
@@ -126,7 +133,7 @@ class Run:
         return Outcome(status="failed", cause=f"{type(cause).__name__}: {cause}", detail=detail)
 
     def _summary(self, outcome: Outcome, seconds: float) -> dict[str, object]:
-        """The account of a run: the last stage's evaluation, totals over all stages, and each stage by itself."""
+        """The account of a run: the last evaluation, totals over all stages, and each stage by itself."""
         stages = {name: _stage_summary(result) for name, result in self.results.items()}
         timing: dict[str, float] = {}
         evaluation: dict[str, float] = {}

@@ -1,13 +1,13 @@
 """The directory of one run: where each thing a run writes is, by name.
 
-    config.yaml        the resolved configuration
-    environment.json   versions, processors, platform
-    metrics.jsonl      one line a step and stage
-    tensorboard/       the same numbers as event files
-    rollouts/          one JSONL file a stage, for people to read
-    logs/              run.log, and the logs of Ray workers after a failure
-    stages/NAME/       checkpoints/step_N and model/ (Hugging Face directory)
-    summary.json       how it ended
+config.yaml        the resolved configuration
+environment.json   versions, processors, platform
+metrics.jsonl      one line a step and stage
+tensorboard/       the same numbers as event files
+rollouts/          one JSONL file a stage, for people to read
+logs/              run.log, and the logs of Ray workers after a failure
+stages/NAME/       checkpoints/step_N and model/ (Hugging Face directory)
+summary.json       how it ended
 """
 
 import json
@@ -52,7 +52,9 @@ class RunDirectory:
         try:
             root.mkdir(parents=True, exist_ok=True)
             if any(root.iterdir()):
-                raise RunDirectoryError(f"run directory {root} is not empty; a run starts in an empty or new one")
+                raise RunDirectoryError(
+                    f"run directory {root} is not empty; a run starts in an empty or new one"
+                )
             for name in ("rollouts", "logs", "stages"):
                 (root / name).mkdir()
         except OSError as error:

@@ -1,7 +1,7 @@
 """Waits with a name, a deadline and a line that says what is pending.
 
-Pipelines wrap every await on a role in `Waits.wait`; the watchdog that `Waits.watch` runs reports each wait that
-lasts, so that a hung run always says what it hangs on.
+Pipelines wrap every await on a role in `Waits.wait`; the watchdog that `Waits.watch` runs reports each wait
+that lasts, so that a hung run always says what it hangs on.
 """
 
 import asyncio
@@ -34,7 +34,9 @@ class Wait:
     def line(self, now: float) -> str:
         """The watchdog line: how long, of how much, for what, and what is pending."""
         pending = f": {self.pending()}" if self.pending else ""
-        return f"waiting {now - self.started:.0f} s of at most {self.deadline_s:.0f} s for {self.name}{pending}"
+        return (
+            f"waiting {now - self.started:.0f} s of at most {self.deadline_s:.0f} s for {self.name}{pending}"
+        )
 
 
 class Waits:
@@ -59,13 +61,17 @@ class Waits:
         self._open: list[Wait] = []
 
     @contextlib.asynccontextmanager
-    async def wait(self, name: str, *, deadline_s: float, pending: Describe | None = None) -> AsyncIterator[None]:
+    async def wait(
+        self, name: str, *, deadline_s: float, pending: Describe | None = None
+    ) -> AsyncIterator[None]:
         """Bounds the awaits inside by `deadline_s` seconds.
 
         Raises:
             WaitExpired: The deadline passed; names the wait and what was pending.
         """
-        with self._registered(Wait(name=name, deadline_s=deadline_s, started=self._clock(), pending=pending)) as wait:
+        with self._registered(
+            Wait(name=name, deadline_s=deadline_s, started=self._clock(), pending=pending)
+        ) as wait:
             scope = asyncio.timeout(deadline_s)
             what = ""
             try:

@@ -22,7 +22,9 @@ class WeightSync:
         deadline_s: Seconds that one publication may take.
     """
 
-    def __init__(self, trainer: Trainer, actors: Mapping[str, Actor], *, waits: Waits, deadline_s: float) -> None:
+    def __init__(
+        self, trainer: Trainer, actors: Mapping[str, Actor], *, waits: Waits, deadline_s: float
+    ) -> None:
         self._trainer = trainer
         self._actors = actors
         self._waits = waits
@@ -34,11 +36,12 @@ class WeightSync:
 
         Args:
             version: Rises by one with each publication.
-            weights_changed: Whether an update since the last publication was larger than zero; None if unknown.
+            weights_changed: Whether an update since the last publication was larger than zero; None if
+                unknown.
 
         Raises:
-            WeightSyncError: A receipt names another version or other bytes, or the exported bytes did not change
-                although an update was applied.
+            WeightSyncError: A receipt names another version or other bytes, or the exported bytes did not
+                change although an update was applied.
             WaitExpired: Somebody did not answer in time; names who.
         """
         silent = set(self._actors)

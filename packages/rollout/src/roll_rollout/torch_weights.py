@@ -1,4 +1,4 @@
-"""Weight updates from torch tensors. Not imported by the package itself, which does without torch; trainers call it."""
+"""Weight updates from torch tensors. Trainers import it; the package itself does without torch."""
 
 from collections.abc import Iterable
 

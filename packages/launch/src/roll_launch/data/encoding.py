@@ -41,8 +41,8 @@ class EncodedPrompts:
 class EncodedSamples:
     """Token ids and response masks of rows to imitate.
 
-    EncodedSamples(samples=((int32[N], bool[N]), ...), dropped=2, empty=0); `dropped` rows were too long, `empty` ones
-    had no response.
+    EncodedSamples(samples=((int32[N], bool[N]), ...), dropped=2, empty=0); `dropped` rows were too long,
+    `empty` ones had no response.
     """
 
     samples: tuple[tuple[np.ndarray, np.ndarray], ...]
@@ -123,7 +123,11 @@ class PromptEncoder:
         return EncodedPrompts(prompts=tuple(kept), dropped=dropped)
 
     def encode_supervised(
-        self, rows: Iterable[Row], *, max_tokens: int | None = None, overlong: Literal["error", "drop"] = "error"
+        self,
+        rows: Iterable[Row],
+        *,
+        max_tokens: int | None = None,
+        overlong: Literal["error", "drop"] = "error",
     ) -> EncodedSamples:
         """Samples of `rows` in order; those without a response are left out and counted.
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 
 from roll_rewards import Score
@@ -13,8 +13,8 @@ from roll_launch.plan import Prompt
 from roll_launch.roles import Actor, Handle, RewardWorker, RolloutRecord
 
 SLOTS_PER_ACTOR = 1024
-"""Tickets that a replica holds at once. Engines queue what does not fit their batch, in order, so that the batches
-they form do not depend on the timing of the driver."""
+"""Tickets that a replica holds at once. Engines queue what does not fit their batch, in order, so that the
+batches they form do not depend on the timing of the driver."""
 
 PENDING_SHOWN = 5
 
@@ -48,7 +48,10 @@ class RolloutWork:
             TicketFailed: The engine refused or lost the request.
         """
         request = GenerateRequest(
-            id=f"{next(self._requests)}", prompt_ids=prompt.token_ids, seed=ticket.seed, sampling=self._sampling
+            id=f"{next(self._requests)}",
+            prompt_ids=prompt.token_ids,
+            seed=ticket.seed,
+            sampling=self._sampling,
         )
         actor = self._actors[replica]
         try:
@@ -103,9 +106,9 @@ class RolloutWork:
 _detached: set["asyncio.Task[None]"] = set()
 
 
-def _detach(work: "asyncio._CoroutineLike[None]") -> None:
+def _detach(work: Coroutine[object, object, None]) -> None:
     """Runs `work` beside the caller and keeps it alive until it ends."""
-    task = asyncio.ensure_future(work)
+    task = asyncio.get_running_loop().create_task(work)
     _detached.add(task)
     task.add_done_callback(_forget)
 

@@ -77,7 +77,9 @@ class Evaluation:
         )
         try:
             async with self._waits.wait(
-                f"evaluation after step {step}", deadline_s=self._deadline_s, pending=self._work.pending(scheduler)
+                f"evaluation after step {step}",
+                deadline_s=self._deadline_s,
+                pending=self._work.pending(scheduler),
             ):
                 batch = await scheduler.next_batch()
         finally:

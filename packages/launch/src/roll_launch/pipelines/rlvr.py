@@ -23,7 +23,16 @@ from roll_launch.pipelines.evaluation import Evaluation
 from roll_launch.pipelines.rollout_metrics import rollout_metrics
 from roll_launch.pipelines.stage import RunContext, StageResult
 from roll_launch.plan import Prompt, RlvrPlan
-from roll_launch.roles import Actor, ActorSpec, Handle, RewardSpec, RolloutRecord, ScoredRollout, Trainer, TrainerSpec
+from roll_launch.roles import (
+    Actor,
+    ActorSpec,
+    Handle,
+    RewardSpec,
+    RolloutRecord,
+    ScoredRollout,
+    Trainer,
+    TrainerSpec,
+)
 from roll_launch.weight_sync import WeightSync
 
 RlvrBatch = Batch[Prompt, Handle, Score]
@@ -62,7 +71,9 @@ class RlvrPipeline:
                 batch = await self._generate(step)
             samples = self._score(batch)
             with times.phase("update_actor"):
-                async with self._context.waits.wait(f"update of step {step}", deadline_s=stage.deadlines.step_s):
+                async with self._context.waits.wait(
+                    f"update of step {step}", deadline_s=stage.deadlines.step_s
+                ):
                     metrics = await self._trainer.policy_step(samples, version=self._version)
             with times.phase("weight_sync"):
                 await self._publish(metrics)
@@ -77,7 +88,9 @@ class RlvrPipeline:
         """Waits for the step's groups; the scheduler runs their completions and grades each as it ends."""
         stage = self._plan.stage
         async with self._context.waits.wait(
-            f"rollout of step {step}", deadline_s=stage.deadlines.rollout_s, pending=self._work.pending(self._scheduler)
+            f"rollout of step {step}",
+            deadline_s=stage.deadlines.rollout_s,
+            pending=self._work.pending(self._scheduler),
         ):
             # Told only now, because the scheduler sends out the next tickets as soon as it may.
             self._scheduler.publish(self._version)
@@ -94,7 +107,9 @@ class RlvrPipeline:
                 lengths, max_tokens=self._plan.sampling.max_tokens, buffer_tokens=shaping.buffer_tokens
             )
         return [
-            ScoredRollout(completion=member.generated.completion, reward=float(reward), group=member.ticket.group)
+            ScoredRollout(
+                completion=member.generated.completion, reward=float(reward), group=member.ticket.group
+            )
             for member, reward in zip(members, rewards, strict=True)
         ]
 
@@ -157,10 +172,14 @@ class RlvrPipeline:
         runtime, waits = context.runtime, context.waits
         async with waits.wait(f"start of the roles of {stage.name}", deadline_s=stage.deadlines.start_s):
             self._trainer: Trainer = await runtime.start_trainer(self._trainer_spec())
-            actors: Mapping[str, Actor] = await runtime.start_actors(self._actor_spec(), stage.rollout.replicas)
+            actors: Mapping[str, Actor] = await runtime.start_actors(
+                self._actor_spec(), stage.rollout.replicas
+            )
             workers = await runtime.start_reward_workers(
                 RewardSpec(
-                    tokenizer=plan.model.tokenizer, grader=stage.rewards.grader, deadline_s=stage.rewards.deadline_s
+                    tokenizer=plan.model.tokenizer,
+                    grader=stage.rewards.grader,
+                    deadline_s=stage.rewards.deadline_s,
                 ),
                 stage.rewards.workers,
             )

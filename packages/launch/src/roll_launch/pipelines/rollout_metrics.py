@@ -4,8 +4,11 @@ import numpy as np
 from roll_rewards import Score, summarise_scores
 from roll_scheduler import Batch
 
+from roll_launch.plan import Prompt
+from roll_launch.roles import Handle
 
-def rollout_metrics(batch: Batch[object, object, Score]) -> dict[str, float]:
+
+def rollout_metrics(batch: Batch[Prompt, Handle, Score]) -> dict[str, float]:
     """Scores, truncation and failures of a batch, by the names people search for."""
     members = [member for group in batch.groups for member in group.members]
     scores = np.array([member.graded.value for member in members], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The Ray actors: each holds one role's worker and is called only through `handles.py`."""
+"""What runs in Ray actors: each class holds one role's worker and is called only through `handles.py`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,6 @@ from roll_rollout import Completion, GenerateRequest, WeightReceipt, WeightUpdat
 from roll_launch.roles import ActorSpec, RewardSpec, RolloutRecord, TrainerSpec
 
 
-@ray.remote
 class TrainerActor:
     """A trainer in a process of its own. Blocking methods, one at a time."""
 
@@ -43,9 +42,8 @@ class TrainerActor:
         return self._worker.peak_rss_gb()
 
 
-@ray.remote
 class RolloutActor:
-    """A rollout replica in a process of its own. Its event loop runs the engine; many calls are open at once."""
+    """A rollout replica in a process of its own; its event loop has many calls open at once."""
 
     async def start(self, spec: ActorSpec) -> int:
         from roll_launch.workers.actor import build_engine
@@ -66,7 +64,6 @@ class RolloutActor:
         return await self._engine.update_weights(update)
 
 
-@ray.remote
 class RewardActor:
     """A reward worker in a process of its own; it loads no torch."""
 
@@ -87,5 +84,3 @@ class RewardActor:
 
 async def _gather(references: Sequence["ObjectRef[Completion]"]) -> list[Completion]:
     return [await reference for reference in references]
-
-

@@ -12,7 +12,7 @@ from pathlib import Path
 # Read by Ray at import: no usage report, and workers run in this environment instead of a new one made by uv.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-# Ray's default blanks the visible devices of actors that ask for none, which hides devices from colocated roles.
+# Ray's default blanks the visible devices of actors that ask for none; colocated roles need to see them.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray
@@ -36,8 +36,8 @@ class Cluster:
     """A Ray cluster for the length of one run.
 
     Args:
-        address: Of a running cluster ("auto" or host:port); None starts a private one, which ends with the run and
-            shares neither ports nor files with any other cluster on the machine.
+        address: Of a running cluster ("auto" or host:port); None starts a private one, which ends with the
+            run and shares neither ports nor files with any other cluster on the machine.
         needs: Resources that the roles take together, by Ray's names.
         worker_environment: Environment variables of every worker.
     """
@@ -94,14 +94,16 @@ class Cluster:
                     configure_logging=False,
                     runtime_env={"env_vars": dict(environment)},
                 )
-        # The boundary to Ray's start: whatever it raises, the run cannot begin, and the user needs to know why.
+        # The boundary to Ray's start: whatever it raises, the run cannot begin, and the user learns why.
         except Exception as error:
             self.close()
             where = "a private Ray cluster" if self._private else f"the Ray cluster at {address}"
-            raise ClusterError(f"{where} could not be {'started' if self._private else 'joined'}: {error}") from error
+            raise ClusterError(
+                f"{where} could not be {'started' if self._private else 'joined'}: {error}"
+            ) from error
 
     def _check(self, needs: Mapping[str, float]) -> None:
-        has = ray.cluster_resources()
+        has = ray.cluster_resources()  # type: ignore[no-untyped-call]  # Ray leaves it without annotations
         short = [
             f"{name}: needs {amount:g}, has {has.get(name, 0):g}"
             for name, amount in needs.items()
@@ -112,6 +114,6 @@ class Cluster:
 
 
 def _short_directory() -> str:
-    """The first directory for temporary files that leaves room for Ray's Unix sockets, whose paths end at 107 bytes."""
+    """The first temporary directory that leaves room for Ray's Unix sockets: their paths end at 107 bytes."""
     directories = [tempfile.gettempdir(), "/tmp", "/var/tmp"]
     return next((each for each in directories if len(each) + SOCKET_PATH_BYTES <= 107), directories[0])

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 from roll_learners.sample import Sample
 from roll_rewards import Score
@@ -25,14 +24,14 @@ from roll_launch.roles import (
 
 Result = TypeVar("Result")
 
-# The actor's own method signatures stand in `actors.py`; Ray's handle type does not carry them.
-Remote = ActorHandle  # type: ignore[type-arg]  # generic only in newer Ray releases
+Remote = Any
+"""A Ray actor handle: it has the methods of a class in `actors.py`, each with `.remote`."""
 
 
 class RayTrainer:
     """`Trainer` in an actor."""
 
-    def __init__(self, actor: "Remote[Any]") -> None:
+    def __init__(self, actor: Remote) -> None:
         self._actor = actor
 
     async def start(self, spec: TrainerSpec) -> None:
@@ -65,7 +64,7 @@ class RayTrainer:
 class RayActor:
     """`Actor` (a rollout replica) in an actor; completions stay in the object store."""
 
-    def __init__(self, name: str, actor: "Remote[Any]") -> None:
+    def __init__(self, name: str, actor: Remote) -> None:
         self._name = name
         self._actor = actor
 
@@ -87,7 +86,7 @@ class RayActor:
 class RayRewardWorker:
     """`RewardWorker` in an actor."""
 
-    def __init__(self, name: str, actor: "Remote[Any]") -> None:
+    def __init__(self, name: str, actor: Remote) -> None:
         self._name = name
         self._actor = actor
 
@@ -95,7 +94,9 @@ class RayRewardWorker:
         await answer(self._name, "start", self._actor.start.remote(spec))
 
     async def grade(self, completion: Handle, reference: object, columns: Mapping[str, object]) -> Score:
-        return await answer(self._name, "grade", self._actor.grade.remote(completion, reference, dict(columns)))
+        return await answer(
+            self._name, "grade", self._actor.grade.remote(completion, reference, dict(columns))
+        )
 
     async def record(self, path: Path, records: Sequence[RolloutRecord]) -> None:
         completions = [record.completion for record in records]
@@ -122,7 +123,7 @@ async def answer(role: str, method: str, reference: Awaitable[Result]) -> Result
         raise RoleDied(role, method, _why_it_died(error)) from None
 
 
-def kill(actor: "Remote[Any]") -> None:
+def kill(actor: Remote) -> None:
     """Ends an actor's process now; one that is already gone is fine."""
     ray.kill(actor)
 

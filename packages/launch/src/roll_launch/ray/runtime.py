@@ -4,8 +4,8 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+import ray
 from roll_hw import worker_environment
 
 from roll_launch.config import RayRuntimeConfig, RlvrStage, StageConfig
@@ -30,10 +30,10 @@ class RayRuntime:
     def __init__(self, cluster: Cluster, *, keep_logs: Path) -> None:
         self._cluster = cluster
         self._keep_logs = keep_logs
-        self._actors: list[Remote[Any]] = []
+        self._actors: list[Remote] = []
 
     async def start_trainer(self, spec: TrainerSpec) -> Trainer:
-        actor = TrainerActor.options(num_cpus=CPUS["trainer"], name=None).remote()
+        actor = ray.remote(TrainerActor).options(num_cpus=CPUS["trainer"], name=None).remote()
         self._actors.append(actor)
         trainer = RayTrainer(actor)
         await trainer.start(spec)
@@ -42,9 +42,11 @@ class RayRuntime:
     async def start_actors(self, spec: ActorSpec, replicas: int) -> Mapping[str, Actor]:
         actors: dict[str, RayActor] = {}
         for index in range(replicas):
-            actor = RolloutActor.options(
-                num_cpus=CPUS["actor"], max_concurrency=max(1000, 2 * spec.engine.max_batch)
-            ).remote()
+            actor = (
+                ray.remote(RolloutActor)
+                .options(num_cpus=CPUS["actor"], max_concurrency=max(1000, 2 * spec.engine.max_batch))
+                .remote()
+            )
             self._actors.append(actor)
             actors[f"actor-{index}"] = RayActor(f"actor-{index}", actor)
         await asyncio.gather(*(actor.start(spec) for actor in actors.values()))
@@ -53,7 +55,11 @@ class RayRuntime:
     async def start_reward_workers(self, spec: RewardSpec, workers: int) -> Sequence[RewardWorker]:
         made: list[RayRewardWorker] = []
         for index in range(workers):
-            actor = RewardActor.options(num_cpus=CPUS["reward"], max_concurrency=REWARD_CONCURRENCY).remote()
+            actor = (
+                ray.remote(RewardActor)
+                .options(num_cpus=CPUS["reward"], max_concurrency=REWARD_CONCURRENCY)
+                .remote()
+            )
             self._actors.append(actor)
             made.append(RayRewardWorker(f"reward-{index}", actor))
         await asyncio.gather(*(worker.start(spec) for worker in made))
@@ -89,5 +95,7 @@ async def start_ray_runtime(
 
 def _processors_of(stage: StageConfig) -> float:
     if isinstance(stage, RlvrStage):
-        return CPUS["trainer"] + CPUS["actor"] * stage.rollout.replicas + CPUS["reward"] * stage.rewards.workers
+        return (
+            CPUS["trainer"] + CPUS["actor"] * stage.rollout.replicas + CPUS["reward"] * stage.rewards.workers
+        )
     return CPUS["trainer"]

@@ -13,10 +13,11 @@ from roll_launch.roles import ActorSpec
 def build_engine(spec: ActorSpec, executor: Executor | None = None) -> TransformersEngine:
     """The engine of `spec`, with the weights that its model spec names; it computes on `executor`."""
     torch.set_num_threads(spec.threads)
-    disable_progress_bar()
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it without annotations
     model = load_model(spec.model)
+    model.to(spec.engine.device)  # type: ignore[arg-type]  # transformers types `to` for a bound module
     return TransformersEngine(
-        model.to(spec.engine.device),
+        model,
         tokenizer=load_tokenizer(spec.model.tokenizer),
         max_batch=spec.engine.max_batch,
         max_context=spec.max_context,

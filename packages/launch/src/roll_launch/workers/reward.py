@@ -55,8 +55,7 @@ class RewardJudge:
         }
 
     def _text(self, token_ids: np.ndarray) -> str:
-        text: str = self._tokenizer.decode(token_ids.tolist(), skip_special_tokens=True)
-        return text
+        return str(self._tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
 
 
 def _finite(value: float) -> float | None:

@@ -27,7 +27,7 @@ class TrainerWorker:
 
     def __init__(self, spec: TrainerSpec) -> None:
         torch.set_num_threads(spec.threads)
-        disable_progress_bar()
+        disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it without annotations
         settings = spec.learner
         self._tokenizer = load_tokenizer(spec.model.tokenizer)
         self._model = load_model(spec.model)
@@ -93,4 +93,3 @@ class TrainerWorker:
     def peak_rss_gb(self) -> float:
         """Peak resident memory of this process, GiB."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
-

@@ -183,7 +183,7 @@ class EngineCore:
             self._prompts.put(prompts[index], state)
         computed = sum(map(len, prompts))
         self._counts.update(
-            prefill_calls=bool(prompts),
+            prefill_calls=int(bool(prompts)),
             prefill_tokens=computed,
             reused_prompt_tokens=sum(len(request.prompt_ids) for request in wave) - computed,
         )

@@ -1,0 +1,43 @@
+"""The page-long trainer of the examples trains."""
+
+import asyncio
+import importlib.util
+from types import ModuleType
+
+import pytest
+from launched_run import ROOT
+
+EXAMPLE = ROOT / "examples" / "custom_trainer.py"
+LONGEST = 90
+
+
+def _example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("custom_trainer", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.timeout(120)
+def test_a_few_steps_of_it_run_from_end_to_end(capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = asyncio.run(_example().train(supervised_steps=40, policy_steps=2))
+    assert 0 <= before <= 1
+    assert 0 <= after <= 1
+    assert "step 2  reward" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_it_learns_what_the_quickstart_learns() -> None:
+    before, after = asyncio.run(_example().train())
+    assert 0.30 <= before <= 0.60
+    assert after >= 0.90
+
+
+def test_it_fits_on_a_page_and_uses_neither_ray_nor_yaml() -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+    assert text.count("\n") <= LONGEST
+    assert "import ray" not in text
+    assert ".yaml" not in text
