@@ -29,7 +29,21 @@ async def test_a_step_that_does_not_end_is_cancelled(grace_s: float, signals: in
 
     async def run() -> None:
         with interrupt.installed():
+            interrupt.stop_at_boundary()
             asyncio.get_running_loop().create_task(_signal_self(signals))
+            await asyncio.wait_for(asyncio.Event().wait(), 20)
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(run())
+    assert interrupt.requested
+
+
+async def test_a_signal_before_the_first_step_cancels_at_once() -> None:
+    interrupt = Interrupt(grace_s=60)
+
+    async def run() -> None:
+        with interrupt.installed():
+            asyncio.get_running_loop().create_task(_signal_self())
             await asyncio.wait_for(asyncio.Event().wait(), 20)
 
     with pytest.raises(asyncio.CancelledError):

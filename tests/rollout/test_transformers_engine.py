@@ -374,11 +374,28 @@ def test_limits_out_of_range_are_refused(limits, tiny_model):
         TransformersEngine(tiny_model, **limits)
 
 
-async def test_closing_gives_the_model_its_attention_back(tiny_model):
+async def test_model_computes_the_same_bits_outside_the_engine_as_before(tiny_model):
+    ids = torch.arange(24).reshape(2, 12)
+    padded = torch.ones_like(ids)
+    padded[0, :5] = 0
+    before = tiny_model(ids, attention_mask=padded).logits
     engine = TransformersEngine(tiny_model)
-    assert tiny_model.config._attn_implementation != "sdpa"
+    assert torch.equal(tiny_model(ids, attention_mask=padded).logits, before)
     await engine.close()
-    assert tiny_model.config._attn_implementation == "sdpa"
+    assert torch.equal(tiny_model(ids, attention_mask=padded).logits, before)
+
+
+async def test_models_that_share_a_configuration_object_run_in_several_engines(tiny_model, make_request):
+    twin = type(tiny_model)(tiny_model.config).eval()
+    twin.load_state_dict(tiny_model.state_dict())
+    first, second = TransformersEngine(tiny_model), TransformersEngine(twin)
+    request = make_request(seed=1)
+    expected = await first.generate(request)
+    await first.close()
+    assert_same([await second.generate(request)], [expected])
+    await second.close()
+    again = TransformersEngine(tiny_model)
+    assert_same([await again.generate(request)], [expected])
 
 
 async def test_directory_is_loaded_with_its_tokenizer(tiny_model, letter_tokenizer, tmp_path, make_request):

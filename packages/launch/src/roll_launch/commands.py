@@ -77,7 +77,8 @@ def _execute(config: RunConfig, plans: list[StagePlan], directory: RunDirectory,
     from roll_launch.run import Run
 
     outcome = asyncio.run(Run(config, plans, directory, console).execute())
-    console.print(f"{outcome.status}; summary in {directory.summary}", highlight=False)
+    console.print(f"{outcome.status}: {outcome.account}", highlight=False)
+    console.print(f"summary, metrics, rollouts and models are in {directory.root}", highlight=False)
     if outcome.status == "finished":
         return EXIT_OK
     if outcome.status == "interrupted":

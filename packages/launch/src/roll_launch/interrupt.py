@@ -26,10 +26,11 @@ class Interrupt:
         self._grace_s = grace_s
         self._task: asyncio.Task[object] | None = None
         self._end_of_grace: asyncio.TimerHandle | None = None
+        self._boundary_ahead = False
         self.requested = False
 
     def stop_at_boundary(self) -> None:
-        """Call between steps.
+        """Call before each step. A signal before the first call cancels at once: no boundary is ahead.
 
         Raises:
             Interrupted: A signal arrived since the run began.
@@ -37,6 +38,7 @@ class Interrupt:
         if self.requested:
             self._disarm()
             raise Interrupted
+        self._boundary_ahead = True
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -55,10 +57,11 @@ class Interrupt:
     def _signalled(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._task is None:
             return
-        if self.requested:
+        wait_for_boundary = self._boundary_ahead and not self.requested
+        self.requested = True
+        if not wait_for_boundary:
             self._task.cancel()
             return
-        self.requested = True
         logger.warning(
             "interrupted: stopping at the next step boundary, at the latest in %.0f s", self._grace_s
         )

@@ -1,8 +1,8 @@
 """The roles of a run as the driver sees them: async seams, and the records that cross them.
 
-Pipelines are written against these protocols. `local_runtime.py`, `ray/` and `dry_run.py` each satisfy them. A
-`Handle` is whatever stands for data that stays with the workers: the object itself in one process, a
-reference under Ray.
+Pipelines are written against these protocols; `local_runtime.py`, `ray/` and `dry_run.py` each satisfy
+them. A `Handle` is whatever stands for data that stays with the workers: the object itself in one process,
+a reference under Ray.
 """
 
 from collections.abc import Coroutine, Mapping, Sequence

@@ -5,7 +5,7 @@ import logging
 import resource
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 
@@ -32,11 +32,12 @@ CLOSE_S = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a run ended: Outcome(status="failed", cause="actor-0 died during generate: ...", detail="")."""
+    """How a run ended: Outcome(status="failed", cause="actor-0 died during generate: ...", account="...")."""
 
     status: str
     cause: str | None = None
     detail: str = ""
+    account: str = ""
 
 
 class Run:
@@ -77,8 +78,9 @@ class Run:
             outcome = self._outcome_of(error)
         finally:
             self._display.end()
-        write_json(self._directory.summary, self._summary(outcome, time.monotonic() - began))
-        return outcome
+        seconds = time.monotonic() - began
+        write_json(self._directory.summary, self._summary(outcome, seconds))
+        return replace(outcome, account=self._account(seconds))
 
     async def _run_stages(self, log: MetricLog) -> None:
         runtime = await self._start_runtime()
@@ -99,7 +101,8 @@ class Run:
                 )
                 self.results[plan.stage.name] = pipeline.result
                 await pipeline.run()
-                await runtime.stop_roles()
+                async with self._waits.wait(f"end of the roles of {plan.stage.name}", deadline_s=CLOSE_S * 4):
+                    await runtime.stop_roles()
         finally:
             await self._close(runtime)
 
@@ -131,6 +134,17 @@ class Run:
         logger.info("the run failed", exc_info=error)
         detail = cause.detail if isinstance(cause, RoleError) else ""
         return Outcome(status="failed", cause=f"{type(cause).__name__}: {cause}", detail=detail)
+
+    def _account(self, seconds: float) -> str:
+        """What was done, in a line: accuracies, samples, tokens, seconds."""
+        parts: list[str] = []
+        for name, result in self.results.items():
+            accuracies = [value for key, value in result.metrics.items() if key.startswith("eval/accuracy/")]
+            if accuracies:
+                parts.append(f"{name} accuracy {' -> '.join(f'{value:.3f}' for value in accuracies)}")
+        samples = sum(result.samples for result in self.results.values())
+        tokens = sum(result.tokens for result in self.results.values())
+        return ", ".join([*parts, f"{samples:,} samples", f"{tokens:,} tokens", f"{seconds:.0f} s"])
 
     def _summary(self, outcome: Outcome, seconds: float) -> dict[str, object]:
         """The account of a run: the last evaluation, totals over all stages, and each stage by itself."""

@@ -1,6 +1,6 @@
 """Engines that generate tokens with exact log-probs, and weight sync into them."""
 
-from roll_rollout.completion import Completion, FinishReason
+from roll_rollout.completion import Completion
 from roll_rollout.engine import Engine, EngineLoad
 from roll_rollout.errors import EngineClosed, EngineError, PromptTooLong, SamplingError, WeightMismatch
 from roll_rollout.request import GenerateRequest
@@ -26,7 +26,6 @@ __all__ = [
     "EngineClosed",
     "EngineError",
     "EngineLoad",
-    "FinishReason",
     "GenerateRequest",
     "PromptTooLong",
     "SamplingError",

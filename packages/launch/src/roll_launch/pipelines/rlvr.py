@@ -3,6 +3,7 @@
 A step: prompts -> scheduler -> engines -> graders -> scheduler -> trainer -> weight sync -> engines.
 """
 
+import asyncio
 from collections.abc import Mapping
 
 import numpy as np
@@ -24,13 +25,11 @@ from roll_launch.pipelines.rollout_metrics import rollout_metrics
 from roll_launch.pipelines.stage import RunContext, StageResult
 from roll_launch.plan import Prompt, RlvrPlan
 from roll_launch.roles import (
-    Actor,
     ActorSpec,
     Handle,
     RewardSpec,
     RolloutRecord,
     ScoredRollout,
-    Trainer,
     TrainerSpec,
 )
 from roll_launch.weight_sync import WeightSync
@@ -61,7 +60,8 @@ class RlvrPipeline:
             await self._scheduler.aclose()
         await self._evaluate(stage.steps, "after")
         await self._checkpoints.final(self.result.times)
-        self.result.peak_rss_gb = await self._trainer.peak_rss_gb()
+        async with context.waits.wait("peak memory of the trainer", deadline_s=stage.deadlines.sync_s):
+            self.result.peak_rss_gb = await self._trainer.peak_rss_gb()
 
     async def _step(self, step: int) -> None:
         """One step; when it returns, step, version and weights of all roles agree."""
@@ -150,7 +150,10 @@ class RlvrPipeline:
             )
             for member, sample in zip(members_of(batch), samples, strict=True)
         ]
-        await self._work.record(self._context.directory.rollouts(self._plan.stage.name), records)
+        path = self._context.directory.rollouts(self._plan.stage.name)
+        deadline_s = self._plan.stage.deadlines.sync_s
+        async with self._context.waits.wait(f"record of step {step}", deadline_s=deadline_s):
+            await self._work.record(path, records)
 
     def _finish(self, step: int, batch: RlvrBatch, metrics: dict[str, float]) -> None:
         """Books the step."""
@@ -170,19 +173,16 @@ class RlvrPipeline:
         """Places trainer, actors and reward workers, and what connects them."""
         plan, stage, context = self._plan, self._plan.stage, self._context
         runtime, waits = context.runtime, context.waits
-        async with waits.wait(f"start of the roles of {stage.name}", deadline_s=stage.deadlines.start_s):
-            self._trainer: Trainer = await runtime.start_trainer(self._trainer_spec())
-            actors: Mapping[str, Actor] = await runtime.start_actors(
-                self._actor_spec(), stage.rollout.replicas
+        async with (
+            waits.wait(f"start of the roles of {stage.name}", deadline_s=stage.deadlines.start_s),
+            asyncio.TaskGroup() as starts,
+        ):
+            trainer = starts.create_task(runtime.start_trainer(self._trainer_spec()))
+            replicas = starts.create_task(runtime.start_actors(self._actor_spec(), stage.rollout.replicas))
+            judges = starts.create_task(
+                runtime.start_reward_workers(self._reward_spec(), stage.rewards.workers)
             )
-            workers = await runtime.start_reward_workers(
-                RewardSpec(
-                    tokenizer=plan.model.tokenizer,
-                    grader=stage.rewards.grader,
-                    deadline_s=stage.rewards.deadline_s,
-                ),
-                stage.rewards.workers,
-            )
+        self._trainer, actors, workers = trainer.result(), replicas.result(), judges.result()
         self._version = 0
         self._sync = WeightSync(self._trainer, actors, waits=waits, deadline_s=stage.deadlines.sync_s)
         self._work = RolloutWork(actors, workers, sampling=plan.sampling)
@@ -225,6 +225,12 @@ class RlvrPipeline:
             optimizer_steps=plan.stage.steps * learner.mini_batches * learner.epochs,
             seed=plan.seed,
             threads=learner.threads or self._context.threads,
+        )
+
+    def _reward_spec(self) -> RewardSpec:
+        rewards = self._plan.stage.rewards
+        return RewardSpec(
+            tokenizer=self._plan.model.tokenizer, grader=rewards.grader, deadline_s=rewards.deadline_s
         )
 
     def _actor_spec(self) -> ActorSpec:

@@ -31,7 +31,8 @@ class SftPipeline:
             await self._step(step, next(batches), trainer)
             await checkpoints.after_step(step, self.result.times)
         await checkpoints.final(self.result.times)
-        self.result.peak_rss_gb = await trainer.peak_rss_gb()
+        async with context.waits.wait("peak memory of the trainer", deadline_s=stage.deadlines.step_s):
+            self.result.peak_rss_gb = await trainer.peak_rss_gb()
 
     async def _step(self, step: int, batch: list[Sample], trainer: Trainer) -> None:
         stage, result = self._plan.stage, self.result

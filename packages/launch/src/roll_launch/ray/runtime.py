@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -86,11 +87,20 @@ async def start_ray_runtime(
     """
     needs = {"CPU": max(_processors_of(stage) for stage in stages)}
     environment = worker_environment(os.environ, WORKER_DEFAULTS)
-    # Ray's start blocks and would take over signal handlers in the main thread.
-    cluster = await asyncio.to_thread(
-        Cluster, address=config.address, needs=needs, worker_environment=environment
-    )
-    return RayRuntime(cluster, keep_logs=keep_logs)
+    abandoned = threading.Event()
+
+    def start() -> Cluster:
+        cluster = Cluster(address=config.address, needs=needs, worker_environment=environment)
+        if abandoned.is_set():
+            cluster.close()
+        return cluster
+
+    try:
+        # Ray's start blocks, and in the main thread it would take over signal handlers.
+        return RayRuntime(await asyncio.to_thread(start), keep_logs=keep_logs)
+    except asyncio.CancelledError:
+        abandoned.set()
+        raise
 
 
 def _processors_of(stage: StageConfig) -> float:

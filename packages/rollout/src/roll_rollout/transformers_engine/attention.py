@@ -1,9 +1,10 @@
 """Attention of one new token a row over a cache with fewer key heads than query heads.
 
-Registered with transformers through its public attention interface and chosen by `TransformersEngine`
-while it is open. The stock "sdpa" function repeats the whole key-value cache for grouped-query models
-at every step whenever a mask is given; here the query heads that share a key head become the query
-positions of one attention call instead, and nothing is copied. All other calls go to the stock function.
+Registered with transformers through its public attention interface and chosen by `TransformersEngine`. It
+stays with the model, and with others that share its configuration object, after the engine is closed. The
+stock "sdpa" function repeats the whole key-value cache for grouped-query models at every step whenever a mask
+is given; here the query heads that share a key head become the query positions of one attention call instead,
+and nothing is copied. All other calls go to the stock function, so that training is not affected.
 """
 
 from typing import Any
@@ -11,17 +12,20 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 GROUPED_ATTENTION = "roll_grouped_sdpa"
 
 
-def register_grouped_attention() -> None:
-    """Makes `GROUPED_ATTENTION` known to `PreTrainedModel.set_attn_implementation`. Idempotent."""
+def use_grouped_attention(model: PreTrainedModel) -> None:
+    """Switches a model from "sdpa" to `GROUPED_ATTENTION`; leaves other implementations alone."""
+    if model.config._attn_implementation != "sdpa":
+        return
     AttentionInterface.register(GROUPED_ATTENTION, grouped_attention)
     AttentionMaskInterface.register(GROUPED_ATTENTION, sdpa_mask)
+    model.set_attn_implementation(GROUPED_ATTENTION)
 
 
 def grouped_attention(

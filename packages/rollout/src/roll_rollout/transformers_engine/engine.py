@@ -15,7 +15,7 @@ from roll_rollout.engine import EngineLoad
 from roll_rollout.errors import EngineClosed, EngineError, PromptTooLong, SamplingError
 from roll_rollout.request import GenerateRequest
 from roll_rollout.stop_strings import Decode
-from roll_rollout.transformers_engine.attention import GROUPED_ATTENTION, register_grouped_attention
+from roll_rollout.transformers_engine.attention import use_grouped_attention
 from roll_rollout.transformers_engine.core import EngineCore, EngineStats, Outcome
 from roll_rollout.transformers_engine.model_support import check_model, context_limit, sliding_windows
 from roll_rollout.transformers_engine.model_weights import load_update, tensor_specs
@@ -40,8 +40,8 @@ class TransformersEngine:
     also ends, with "length", when prompt and completion fill `max_context`.
 
     Args:
-        model: Belongs to the engine until it is closed; it is put into evaluation mode, and its attention
-            from "sdpa" to a variant that is quicker for single tokens.
+        model: Belongs to the engine until it is closed. It is put into evaluation mode, and its attention
+            from "sdpa" to a registered variant that differs for single tokens only, where it is quicker.
         tokenizer: Needed for requests with stop strings only.
         max_batch: Most requests that run at once, at least 1.
         max_context: Most tokens of prompt and completion; by default what the model has positions for.
@@ -67,10 +67,7 @@ class TransformersEngine:
         check_model(model)
         self._max_context = context_limit(model, max_context)
         windows = sliding_windows(model, max_context=self._max_context)
-        self._attention = model.config._attn_implementation
-        if self._attention == "sdpa":
-            register_grouped_attention()
-            model.set_attn_implementation(GROUPED_ATTENTION)
+        use_grouped_attention(model)
         self._model = model.train(False)
         self._vocabulary = model.get_input_embeddings().get_parameter("weight").shape[0]
         self._decode = None if tokenizer is None else _decoder(tokenizer)
@@ -113,10 +110,13 @@ class TransformersEngine:
             dtype: "float32" or "bfloat16"; what the weights are converted to.
             device: Torch device, such as "cpu" or "cuda:0".
             tokenizer: Used instead of the directory's.
-            max_batch: As for the class, like all that follow.
-            max_context: ...
-            version: ...
-            executor: ...
+            max_batch: Most requests that run at once.
+            max_context: Most tokens of prompt and completion.
+            version: Policy version of the weights in the directory.
+            executor: Runs the model, one call at a time.
+
+        Raises:
+            EngineError: As for the class.
         """
         model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
         model.to(device)  # type: ignore[arg-type] # its decorator hides the signature
@@ -184,8 +184,6 @@ class TransformersEngine:
         self._core.interrupt.set()
         async with self._between_steps():
             await self._reset()
-        if self._attention == "sdpa":
-            self._model.set_attn_implementation("sdpa")
         if self._owns_executor:
             self._executor.shutdown(wait=False)
 

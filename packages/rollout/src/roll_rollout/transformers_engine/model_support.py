@@ -8,9 +8,11 @@ import inspect
 from transformers import PreTrainedModel
 
 from roll_rollout.errors import EngineError
+from roll_rollout.transformers_engine.attention import GROUPED_ATTENTION
 
 _ARGUMENTS = ("past_key_values", "position_ids", "logits_to_keep")
-_ATTENTIONS = ("sdpa", "eager")
+_SDPA = ("sdpa", GROUPED_ATTENTION)
+_ATTENTIONS = (*_SDPA, "eager")
 
 
 def check_model(model: PreTrainedModel) -> None:
@@ -51,7 +53,7 @@ def sliding_windows(model: PreTrainedModel, *, max_context: int | None) -> list[
         )
     windows = [window if each == "sliding_attention" else None for each in types]
     narrow = any(each is not None and (max_context is None or each < max_context) for each in windows)
-    if narrow and model.config._attn_implementation != "sdpa":
+    if narrow and model.config._attn_implementation not in _SDPA:
         got = f"{model.config._attn_implementation!r} in a context of {max_context}"
         raise EngineError(f"{name}: a sliding window of {window} needs attention 'sdpa', got {got}")
     return windows
