@@ -16,9 +16,6 @@ SHORT = (
     "stages.sft.learner.optimizer.warmup_steps=2",
     "stages.rlvr.rollout.prompts_per_step=4",
     "stages.rlvr.rollout.group_size=4",
-    "stages.sft.learner.threads=1",
-    "stages.rlvr.learner.threads=1",
-    "stages.rlvr.rollout.engine.threads=1",
 )
 """Overrides that make the quickstart a matter of seconds."""
 
