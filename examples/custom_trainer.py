@@ -21,6 +21,7 @@ from roll_rollout.torch_weights import weight_update
 from roll_rollout.transformers_engine import TransformersEngine
 from roll_scheduler import Generated, Graded, RolloutScheduler, SchedulerPolicy
 
+FILES = ("demonstrations", "train", "heldout")
 SHAPE = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
          "head_dim": 32, "intermediate_size": 384, "tie_word_embeddings": True}  # fmt: skip
 
@@ -29,24 +30,20 @@ async def train(*, supervised_steps: int = 300, policy_steps: int = 80) -> tuple
     """Trains a 0.4 M-parameter model; returns its held-out accuracy before and after the policy steps."""
     task = Path(tempfile.mkdtemp())
     write_files(task, seed=0)
-    demonstrations, prompts, held_out = (
-        open_rows(JsonlData(source="jsonl", path=task / f"{name}.jsonl"))
-        for name in ("demonstrations", "train", "heldout")
-    )
+    files = [JsonlData(source="jsonl", path=task / f"{name}.jsonl") for name in FILES]
+    demonstrations, prompts, held_out = map(open_rows, files)
     tokenizer, encoder = load_tokenizer(task / "tokenizer"), PromptEncoder(task / "tokenizer")
     model = random_model("qwen3", SHAPE, tokenizer=tokenizer)
     engine = TransformersEngine(random_model("qwen3", SHAPE, tokenizer=tokenizer), max_batch=128)
     sampling = SamplingParams(max_tokens=80, stop_token_ids=encoder.end_token_ids)
-    grader, algorithm, ids = (
-        make_grader("exact", after=";"),
-        make_algorithm("dapo"),
-        map(str, itertools.count()),
-    )
+    grader, algorithm = make_grader("exact", after=";"), make_algorithm("dapo")
+    ids, rng = map(str, itertools.count()), np.random.default_rng(0)
 
     async def generate(ticket, row, replica):
-        prompt = encoder.encode(row)
-        request = GenerateRequest(id=next(ids), prompt_ids=prompt, seed=ticket.seed, sampling=sampling)
-        done = await engine.generate(request)
+        prompt, seed = encoder.encode(row), ticket.seed
+        done = await engine.generate(
+            GenerateRequest(id=next(ids), prompt_ids=prompt, seed=seed, sampling=sampling)
+        )
         cut = done.finish_reason == "length"
         return Generated(completion=done, tokens=len(done), oldest_version=done.oldest_version, truncated=cut)
 
@@ -72,10 +69,7 @@ async def train(*, supervised_steps: int = 300, policy_steps: int = 80) -> tuple
     before = await accuracy()
 
     learner = LocalLearner(model, optimizer=OptimizerSettings(learning_rate=4e-4, betas=(0.9, 0.99)))
-    rollouts, rng = (
-        scheduler(itertools.cycle(prompts), groups_per_batch=16, group_size=8),
-        np.random.default_rng(0),
-    )
+    rollouts = scheduler(itertools.cycle(prompts), groups_per_batch=16, group_size=8)
     for version in range(1, policy_steps + 1):
         members = [member for group in (await rollouts.next_batch()).groups for member in group.members]
         samples = [sample_of(member) for member in members]

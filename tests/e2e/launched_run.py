@@ -9,11 +9,11 @@ ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "examples" / "quickstart.yaml"
 
 SHORT = (
-    "stages.sft.steps=6",
+    "stages.sft.steps=40",
     "stages.rlvr.steps=3",
     "stages.rlvr.evaluation.prompts=32",
     "stages.rlvr.evaluation.every=2",
-    "stages.sft.learner.optimizer.warmup_steps=2",
+    "stages.sft.learner.optimizer.warmup_steps=5",
     "stages.rlvr.rollout.prompts_per_step=4",
     "stages.rlvr.rollout.group_size=4",
 )

@@ -116,10 +116,13 @@ class LocalRuntime:
     def __init__(self) -> None:
         self._threads: list[RoleThread] = []
         self._engines: list[Engine] = []
+        # transformers builds models under process-wide settings: two at once come out incomplete.
+        self._building = asyncio.Lock()
 
     async def start_trainer(self, spec: TrainerSpec) -> Trainer:
         trainer = LocalTrainer(self._thread("trainer"))
-        await trainer.start(spec)
+        async with self._building:
+            await trainer.start(spec)
         return trainer
 
     async def start_actors(self, spec: ActorSpec, replicas: int) -> Mapping[str, Actor]:
@@ -127,7 +130,8 @@ class LocalRuntime:
         for index in range(replicas):
             name = f"actor-{index}"
             thread = self._thread(name)
-            engine = await thread.call(_build_engine, spec, thread.executor)
+            async with self._building:
+                engine = await thread.call(_build_engine, spec, thread.executor)
             self._engines.append(engine)
             actors[name] = LocalActor(engine)
         return actors
