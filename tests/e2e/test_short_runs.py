@@ -21,7 +21,14 @@ def test_the_same_seed_gives_bit_identical_metrics_under_the_local_runtime(
     second = launch("runtime=local", *SHORT, name="second")
     assert (first.code, second.code) == (0, 0), first.err + second.err
     assert _without_timings(first.metrics) == _without_timings(second.metrics)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_another_seed_gives_another_run(launch: Callable[..., Finished]) -> None:
+    first = launch("runtime=local", *SHORT, name="first")
     other = launch("runtime=local", "seed=1", *SHORT, name="other")
+    assert (first.code, other.code) == (0, 0), first.err + other.err
     assert _without_timings(first.metrics) != _without_timings(other.metrics)
 
 
