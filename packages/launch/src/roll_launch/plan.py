@@ -103,13 +103,14 @@ def _model_spec(
             path=None,
             architecture=model.architecture,
             overrides=model.config,
-            tokenizer=Path(model.tokenizer),
+            tokenizer=Path(model.tokenizer).absolute(),
             dtype=model.dtype,
             seed=seed,
         )
     if isinstance(model, PretrainedModel):
-        path = Path(model.path)
-        tokenizer = Path(model.tokenizer) if model.tokenizer else path
+        # Absolute, because workers need not share the driver's working directory.
+        path = Path(model.path).absolute()
+        tokenizer = Path(model.tokenizer).absolute() if model.tokenizer else path
         return ModelSpec(
             path=path, architecture=None, overrides={}, tokenizer=tokenizer, dtype=model.dtype, seed=seed
         )

@@ -3,17 +3,10 @@
 import contextlib
 import logging
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-
-# Read by Ray at import: no usage report, and workers run in this environment instead of a new one made by uv.
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-# Ray's default blanks the visible devices of actors that ask for none; colocated roles need to see them.
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray
 

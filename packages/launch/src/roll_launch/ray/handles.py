@@ -1,5 +1,6 @@
 """What pipelines hold of Ray actors: hand-written proxies that await, and that say who failed and why."""
 
+import re
 from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,9 @@ from roll_launch.roles import (
 )
 
 Result = TypeVar("Result")
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+"""Terminal colours, which Ray puts into tracebacks."""
 
 Remote = Any
 """A Ray actor handle: it has the methods of a class in `actors.py`, each with `.remote`."""
@@ -118,7 +122,7 @@ async def answer(role: str, method: str, reference: Awaitable[Result]) -> Result
         if isinstance(cause, EngineError):
             raise cause from None
         said = f"{type(cause).__name__}: {cause}" if cause is not None else str(error).splitlines()[-1]
-        raise RoleError(role, method, said, detail=str(error.traceback_str)) from None
+        raise RoleError(role, method, said, detail=COLOUR.sub("", str(error))) from None
     except (ActorDiedError, ActorUnavailableError, RayActorError) as error:
         raise RoleDied(role, method, _why_it_died(error)) from None
 
