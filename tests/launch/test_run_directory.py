@@ -11,8 +11,10 @@ NOW = datetime(2026, 1, 2, 3, 4, 5)
 
 
 def test_two_runs_in_one_second_get_two_directories(tmp_path: Path) -> None:
-    first = RunDirectory.create(tmp_path, now=NOW)
-    second = RunDirectory.create(tmp_path, now=NOW)
+    first = RunDirectory.choose(tmp_path, now=NOW)
+    first.make()
+    second = RunDirectory.choose(tmp_path, now=NOW)
+    second.make()
     assert (first.root.name, second.root.name) == ("20260102-030405", "20260102-030405-2")
     assert (tmp_path / "latest").resolve() == second.root
 
@@ -20,19 +22,19 @@ def test_two_runs_in_one_second_get_two_directories(tmp_path: Path) -> None:
 def test_an_exact_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(RunDirectoryError, match="not empty"):
-        RunDirectory.create(tmp_path, now=NOW, exact=tmp_path)
+        RunDirectory.choose(tmp_path, now=NOW, exact=tmp_path)
     assert (tmp_path / "note.txt").read_text() == "mine"
 
 
 def test_a_file_where_the_directory_should_be_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(RunDirectoryError, match="runs"):
-        RunDirectory.create(tmp_path / "runs", now=NOW)
+        RunDirectory.choose(tmp_path / "runs", now=NOW).make()
 
 
 def test_a_users_own_file_named_latest_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "latest").write_text("mine")
-    RunDirectory.create(tmp_path, now=NOW)
+    RunDirectory.choose(tmp_path, now=NOW).make()
     assert (tmp_path / "latest").read_text() == "mine"
 
 

@@ -40,7 +40,7 @@ def check_run(config: RunConfig, *, secrets: frozenset[str]) -> int:
         RollLaunchError: Whatever a run would stop for.
     """
     console = Console(file=sys.stdout, soft_wrap=True, highlight=False)
-    plans = plan_stages(config, RunDirectory(root=Path(config.directory) / f"{datetime.now():%Y%m%d-%H%M%S}"))
+    plans = plan_stages(config, RunDirectory.choose(Path(config.directory), now=datetime.now()))
     console.print("[bold]resolved configuration[/bold]")
     console.print(dump_config(config, secrets=secrets), markup=False)
     for plan, derived in zip(plans, derive(config), strict=True):

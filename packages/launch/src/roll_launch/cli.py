@@ -17,9 +17,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     overrides = [*known.overrides, *more]
     from roll_launch.commands import check, run
 
-    if known.command == "check":
-        return check(known.config, overrides)
-    return run(known.config, overrides, run_dir=known.run_dir)
+    try:
+        if known.command == "check":
+            return check(known.config, overrides)
+        return run(known.config, overrides, run_dir=known.run_dir)
+    except KeyboardInterrupt:
+        # Before a run handles signals itself, nothing has started that would need to be ended.
+        return 130
 
 
 def _dotted(arguments: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -16,6 +17,10 @@ from roll_launch.errors import RollLaunchError
 from roll_launch.plan import StagePlan, plan_stages
 from roll_launch.prepare import run_preparation
 from roll_launch.run_directory import RunDirectory, environment_report, write_json
+from roll_launch.run_log import logged_to
+
+if TYPE_CHECKING:
+    from roll_launch.run import Outcome
 
 EXIT_OK, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 0, 1, 2, 130
 
@@ -29,18 +34,20 @@ def run(config_path: Path, overrides: Sequence[str], *, run_dir: Path | None) ->
     try:
         loaded = _load(config_path, overrides)
         config = loaded.config
-        directory = RunDirectory.create(Path(config.directory), now=datetime.now(), exact=run_dir)
-        _log_to(directory.log, console)
-        directory.config.write_text(dump_config(config, secrets=loaded.document.secrets), encoding="utf-8")
-        write_json(directory.environment, environment_report())
+        directory = RunDirectory.choose(Path(config.directory), now=datetime.now(), exact=run_dir)
         prepare(config, console)
         plans = plan_stages(config, directory)
+        directory.make()
     except RollLaunchError as error:
         return _bad_input(error)
+    directory.config.write_text(dump_config(config, secrets=loaded.document.secrets), encoding="utf-8")
+    write_json(directory.environment, environment_report())
     console.print(
         f"{config.name}: {', '.join(plan.stage.name for plan in plans)} in {directory.root}", highlight=False
     )
-    return _execute(config, plans, directory, console)
+    with logged_to(directory.log, console):
+        outcome = _execute(config, plans, directory, console)
+    return _report(outcome, directory, console)
 
 
 def check(config_path: Path, overrides: Sequence[str]) -> int:
@@ -73,12 +80,20 @@ def _load(path: Path, overrides: Sequence[str]) -> LoadedConfig[RunConfig]:
     return loaded
 
 
-def _execute(config: RunConfig, plans: list[StagePlan], directory: RunDirectory, console: Console) -> int:
+def _execute(
+    config: RunConfig, plans: list[StagePlan], directory: RunDirectory, console: Console
+) -> "Outcome":
     from roll_launch.run import Run
 
-    outcome = asyncio.run(Run(config, plans, directory, console).execute())
+    return asyncio.run(Run(config, plans, directory, console).execute())
+
+
+def _report(outcome: "Outcome", directory: RunDirectory, console: Console) -> int:
+    """Says how a run ended, a failure's first cause last; returns the exit code."""
     console.print(f"{outcome.status}: {outcome.account}", highlight=False)
-    console.print(f"summary, metrics, rollouts and models are in {directory.root}", highlight=False)
+    console.print(
+        f"summary, metrics, rollouts and models are in {directory.root}", highlight=False, soft_wrap=True
+    )
     if outcome.status == "finished":
         return EXIT_OK
     if outcome.status == "interrupted":
@@ -105,16 +120,3 @@ def _leave_now_if_threads_are_busy(code: int) -> None:
 def _bad_input(error: RollLaunchError) -> int:
     print(f"roll-launch: {error}", file=sys.stderr)
     return EXIT_BAD_INPUT
-
-
-def _log_to(path: Path, console: Console) -> None:
-    """Everything from INFO goes to the run's log; warnings also to the screen."""
-    from rich.logging import RichHandler
-
-    file = logging.FileHandler(path, encoding="utf-8")
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    screen = RichHandler(console=console, show_path=False, show_time=False, level=logging.WARNING)
-    logger = logging.getLogger()
-    logger.setLevel(logging.INFO)
-    logger.addHandler(file)
-    logger.addHandler(screen)

@@ -103,9 +103,8 @@ async def dry_run(config: RunConfig, plans: Sequence[StagePlan]) -> dict[str, St
     """
     results: dict[str, StageResult] = {}
     with tempfile.TemporaryDirectory(prefix="roll-dry-") as scratch:
-        directory = RunDirectory(root=Path(scratch))
-        for name in ("rollouts", "logs", "stages"):
-            (directory.root / name).mkdir()
+        directory = RunDirectory(root=Path(scratch) / "run")
+        directory.make()
         with MetricLog(directory.metrics, tensorboard=None) as log:
             context = RunContext(
                 config=config,

@@ -38,30 +38,38 @@ class RunDirectory:
     root: Path
 
     @classmethod
-    def create(cls, parent: Path, *, now: datetime, exact: Path | None = None) -> "RunDirectory":
-        """Makes a new directory under `parent` named by the time, or the `exact` one.
+    def choose(cls, parent: Path, *, now: datetime, exact: Path | None = None) -> "RunDirectory":
+        """A new directory under `parent` named by the time, or the `exact` one. Nothing is made yet.
 
         Raises:
-            RunDirectoryError: `exact` exists and is not empty, or nothing can be written there.
+            RunDirectoryError: `exact` is a file or is not empty.
         """
-        root = exact if exact is not None else parent / now.strftime("%Y%m%d-%H%M%S")
+        if exact is not None:
+            if exact.exists() and (not exact.is_dir() or any(exact.iterdir())):
+                what = "is not empty" if exact.is_dir() else "is a file"
+                raise RunDirectoryError(
+                    f"run directory {exact} {what}; a run starts in an empty or new directory"
+                )
+            return cls(root=exact.absolute())
+        root = parent / f"{now:%Y%m%d-%H%M%S}"
         number = 1
-        while exact is None and root.exists():
+        while root.exists():
             number += 1
             root = parent / f"{now:%Y%m%d-%H%M%S}-{number}"
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            if any(root.iterdir()):
-                raise RunDirectoryError(
-                    f"run directory {root} is not empty; a run starts in an empty or new one"
-                )
-            for name in ("rollouts", "logs", "stages"):
-                (root / name).mkdir()
-        except OSError as error:
-            raise RunDirectoryError(f"run directory {root} cannot be written: {error}") from error
-        if exact is None:
-            _point_latest(parent / "latest", root)
         return cls(root=root.absolute())
+
+    def make(self) -> None:
+        """Makes the directory, and points `latest` beside it at it.
+
+        Raises:
+            RunDirectoryError: Nothing can be written there.
+        """
+        try:
+            for name in ("rollouts", "logs", "stages"):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+            _point_latest(self.root.parent / "latest", self.root)
+        except OSError as error:
+            raise RunDirectoryError(f"run directory {self.root} cannot be written: {error}") from error
 
     @property
     def config(self) -> Path:

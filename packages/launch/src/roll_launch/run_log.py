@@ -1,0 +1,29 @@
+"""Where log records of a run go."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+
+@contextlib.contextmanager
+def logged_to(path: Path, console: Console) -> Iterator[None]:
+    """Everything from INFO goes to the file at `path` while the body runs; warnings also to the console."""
+    from rich.logging import RichHandler
+
+    file = logging.FileHandler(path, encoding="utf-8")
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    screen = RichHandler(console=console, show_path=False, show_time=False, level=logging.WARNING)
+    root, level = logging.getLogger(), logging.getLogger().level
+    root.setLevel(logging.INFO)
+    root.addHandler(file)
+    root.addHandler(screen)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.removeHandler(file)
+        root.removeHandler(screen)
+        file.close()
