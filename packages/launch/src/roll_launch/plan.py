@@ -83,16 +83,17 @@ def plan_stages(config: RunConfig, directory: RunDirectory) -> list[StagePlan]:
         ModelError: A model or tokenizer that cannot be found.
     """
     models: dict[str, ModelSpec] = {}
-    plans: list[StagePlan] = []
     for stage in config.stages:
-        model = _model_spec(stage.model, models, directory, config.seed)
-        models[stage.name] = model
+        models[stage.name] = _model_spec(stage.model, models, directory, config.seed)
+    plans: dict[str, StagePlan] = {}
+    # Prompts before demonstrations: they are read in a moment, and so are their faults.
+    for stage in sorted(config.stages, key=lambda stage: isinstance(stage, SftStage)):
         seed = derived_seed(config.seed, stage.name)
         if isinstance(stage, SftStage):
-            plans.append(_plan_sft(stage, model, seed))
+            plans[stage.name] = _plan_sft(stage, models[stage.name], seed)
         else:
-            plans.append(_plan_rlvr(stage, model, seed))
-    return plans
+            plans[stage.name] = _plan_rlvr(stage, models[stage.name], seed)
+    return [plans[stage.name] for stage in config.stages]
 
 
 def _model_spec(
