@@ -49,3 +49,14 @@ async def test_a_signal_before_the_first_step_cancels_at_once() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(run())
     assert interrupt.requested
+
+
+async def test_nothing_cancels_the_taking_down() -> None:
+    interrupt = Interrupt(grace_s=0.2)
+    with interrupt.installed():
+        interrupt.stop_at_boundary()
+        await _signal_self()
+        with interrupt.closing():
+            await _signal_self(2)
+            await asyncio.sleep(0.3)
+    assert interrupt.requested

@@ -11,10 +11,8 @@ NOW = datetime(2026, 1, 2, 3, 4, 5)
 
 
 def test_two_runs_in_one_second_get_two_directories(tmp_path: Path) -> None:
-    first = RunDirectory.choose(tmp_path, now=NOW)
-    first.make()
-    second = RunDirectory.choose(tmp_path, now=NOW)
-    second.make()
+    first, second = (RunDirectory.claim(tmp_path, now=NOW) for _ in range(2))
+    second.become_latest()
     assert (first.root.name, second.root.name) == ("20260102-030405", "20260102-030405-2")
     assert (tmp_path / "latest").resolve() == second.root
 
@@ -22,19 +20,19 @@ def test_two_runs_in_one_second_get_two_directories(tmp_path: Path) -> None:
 def test_an_exact_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(RunDirectoryError, match="not empty"):
-        RunDirectory.choose(tmp_path, now=NOW, exact=tmp_path)
+        RunDirectory.claim(tmp_path, now=NOW, exact=tmp_path)
     assert (tmp_path / "note.txt").read_text() == "mine"
 
 
 def test_a_file_where_the_directory_should_be_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(RunDirectoryError, match="runs"):
-        RunDirectory.choose(tmp_path / "runs", now=NOW).make()
+        RunDirectory.claim(tmp_path / "runs", now=NOW)
 
 
 def test_a_users_own_file_named_latest_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "latest").write_text("mine")
-    RunDirectory.choose(tmp_path, now=NOW).make()
+    RunDirectory.claim(tmp_path, now=NOW).become_latest()
     assert (tmp_path / "latest").read_text() == "mine"
 
 
@@ -50,3 +48,17 @@ def test_the_environment_report_names_versions() -> None:
     report = environment_report()
     assert report["packages"]["roll-launch"]  # type: ignore[index]
     assert report["processors"]
+
+
+def test_a_directory_is_given_back_when_no_run_comes_of_it(tmp_path: Path) -> None:
+    with (
+        pytest.raises(KeyError),
+        RunDirectory.claim(tmp_path / "runs" / "quickstart", now=NOW).released_on_error(),
+    ):
+        raise KeyError
+    assert not (tmp_path / "runs" / "quickstart").exists()
+
+
+def test_a_number_that_json_cannot_say_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "summary.json", {"eval/accuracy": float("nan")})

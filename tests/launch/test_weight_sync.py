@@ -31,7 +31,7 @@ async def test_every_replica_receives_the_version() -> None:
     trainer, actors = DryTrainer(), {"actor-0": _actor(), "actor-1": _actor()}
     sync = WeightSync(trainer, actors, waits=Waits(), deadline_s=5)
     await sync.publish(0)
-    await trainer.policy_step([], version=0)
+    await trainer.policy_step([])
     await sync.publish(1, weights_changed=True)
 
 

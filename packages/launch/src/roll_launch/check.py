@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -21,6 +21,7 @@ from roll_hw import (
 
 from roll_launch.config import RlvrStage, RunConfig, derive, derived_rows, dump_config
 from roll_launch.dry_run import DRY_STEPS, dry_run
+from roll_launch.inputs import load_inputs
 from roll_launch.models import model_config_mapping
 from roll_launch.plan import RlvrPlan, SftPlan, StagePlan, plan_stages
 from roll_launch.processors import processors
@@ -29,18 +30,16 @@ from roll_launch.run_directory import RunDirectory
 BYTES_PER_PARAMETER = {"float32": 4, "bfloat16": 2}
 
 
-def check_run(config: RunConfig, *, secrets: frozenset[str]) -> int:
-    """Prints everything that is known before a run and runs it dry; returns 0.
-
-    Args:
-        config: As loaded.
-        secrets: Texts to mask in what is printed.
+def check(config_path: Path, overrides: Sequence[str]) -> int:
+    """Prints everything that is known before a run and runs it dry; returns the exit code 0.
 
     Raises:
         RollLaunchError: Whatever a run would stop for.
     """
+    loaded = load_inputs(config_path, overrides, Console(stderr=True))
+    config, secrets = loaded.config, loaded.document.secrets
     console = Console(file=sys.stdout, soft_wrap=True, highlight=False)
-    plans = plan_stages(config, RunDirectory.choose(Path(config.directory), now=datetime.now()))
+    plans = plan_stages(config, RunDirectory(root=config.directory.absolute() / "checked"))
     console.print("[bold]resolved configuration[/bold]")
     console.print(dump_config(config, secrets=secrets), markup=False)
     for plan, derived in zip(plans, derive(config), strict=True):
@@ -127,6 +126,9 @@ def _memory_rows(plan: StagePlan) -> list[tuple[str, str]]:
     )
     rows = [("parameters", f"{parameter_count(shape):,}"), ("trainer", _memory(training))]
     if isinstance(plan, RlvrPlan):
+        if plan.algorithm.needs_reference:
+            gib = parameter_count(shape) * width / 1024**3
+            rows.append(("reference, with the trainer", f"{gib:.3f} GiB (weights {gib:.3f})"))
         rows.append(("each actor", _memory(_rollout_memory(plan, shape, width))))
     return rows
 

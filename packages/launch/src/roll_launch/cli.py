@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
+EXIT_BAD_INPUT, EXIT_INTERRUPTED = 2, 130
+
 OPTIONS = ("--help", "--version", "--run-dir")
 OVERRIDES = "a.b.c=value (or --a.b.c value) replaces one value of the file; lists by index or stage name"
 
@@ -15,15 +17,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # argparse takes no positional argument after an option that follows the first; those come back as `more`.
     known, more = _parser().parse_known_args(_dotted(sys.argv[1:] if arguments is None else arguments))
     overrides = [*known.overrides, *more]
-    from roll_launch.commands import check, run
+    from roll_launch.errors import RollLaunchError
 
     try:
         if known.command == "check":
+            from roll_launch.check import check
+
             return check(known.config, overrides)
+        from roll_launch.run import run
+
         return run(known.config, overrides, run_dir=known.run_dir)
+    except RollLaunchError as error:
+        print(f"roll-launch: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         # Before a run handles signals itself, nothing has started that would need to be ended.
-        return 130
+        return EXIT_INTERRUPTED
 
 
 def _dotted(arguments: Sequence[str]) -> list[str]:

@@ -90,8 +90,8 @@ class Display:
 
     def _left(self, step: int) -> str:
         """Time to the end of the stage at its mean speed."""
-        seconds = (self._clock() - self._began) / step * (self._steps - step)
-        return f"{seconds // 60:.0f}m{seconds % 60:02.0f}s"
+        minutes, seconds = divmod(round((self._clock() - self._began) / step * (self._steps - step)), 60)
+        return f"{minutes}m{seconds:02}s"
 
     def _table(self, cells: list[tuple[str, str]]) -> Table:
         table = Table(title=self._stage, title_justify="left", box=None, pad_edge=False)

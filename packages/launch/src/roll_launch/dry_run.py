@@ -8,6 +8,7 @@ import io
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,12 @@ from roll_rollout import (
 
 from roll_launch.config import RunConfig
 from roll_launch.display import Display
+from roll_launch.errors import RollLaunchError
+from roll_launch.failures import first_cause
 from roll_launch.interrupt import Interrupt
 from roll_launch.local_runtime import LocalActor, LocalRewardWorker
-from roll_launch.pipelines.rlvr import RlvrPipeline
-from roll_launch.pipelines.sft import SftPipeline
+from roll_launch.models import load_tokenizer
+from roll_launch.pipelines.choice import pipeline_of
 from roll_launch.pipelines.stage import RunContext, StageResult
 from roll_launch.plan import PromptSet, SftPlan, StagePlan
 from roll_launch.roles import (
@@ -49,13 +52,17 @@ DRY_HELDOUT = 8
 DRY_METRICS = {"actor/grad_norm": 1.0, "actor/lr": 1.0}
 
 
+class DryRunError(RollLaunchError):
+    """A stage cannot run, as its dry run found."""
+
+
 class DryTrainer:
     """`Trainer` that trains nothing: each step changes the one number that it publishes."""
 
     def __init__(self) -> None:
         self._steps = 0
 
-    async def policy_step(self, samples: Sequence[ScoredRollout], *, version: int) -> dict[str, float]:
+    async def policy_step(self, samples: Sequence[ScoredRollout]) -> dict[str, float]:
         self._steps += 1
         return dict(DRY_METRICS)
 
@@ -83,7 +90,15 @@ class DryRuntime:
         return DryTrainer()
 
     async def start_actors(self, spec: ActorSpec, replicas: int) -> Mapping[str, Actor]:
-        return {f"actor-{index}": LocalActor(ScriptedEngine(respond=_echo)) for index in range(replicas)}
+        tokenizer = load_tokenizer(spec.model.tokenizer)
+
+        def decode(ids: Sequence[int] | np.ndarray) -> str:
+            return str(tokenizer.decode([int(token) for token in ids]))
+
+        return {
+            f"actor-{index}": LocalActor(ScriptedEngine(respond=_echo, decode=decode))
+            for index in range(replicas)
+        }
 
     async def start_reward_workers(self, spec: RewardSpec, workers: int) -> Sequence[RewardWorker]:
         return [LocalRewardWorker(RewardJudge(spec)) for _ in range(workers)]
@@ -103,8 +118,7 @@ async def dry_run(config: RunConfig, plans: Sequence[StagePlan]) -> dict[str, St
     """
     results: dict[str, StageResult] = {}
     with tempfile.TemporaryDirectory(prefix="roll-dry-") as scratch:
-        directory = RunDirectory(root=Path(scratch) / "run")
-        directory.make()
+        directory = RunDirectory.claim(Path(scratch), now=datetime.now(), exact=Path(scratch))
         with MetricLog(directory.metrics, tensorboard=None) as log:
             context = RunContext(
                 config=config,
@@ -118,12 +132,15 @@ async def dry_run(config: RunConfig, plans: Sequence[StagePlan]) -> dict[str, St
             )
             for plan in plans:
                 short = _shortened(plan)
-                pipeline = (
-                    SftPipeline(short, context)
-                    if isinstance(short, SftPlan)
-                    else RlvrPipeline(short, context)
-                )
-                await pipeline.run()
+                pipeline = pipeline_of(short, context)
+                try:
+                    await pipeline.run()
+                # The boundary of a dry run: whatever a stage raises is what the user asked to be told.
+                except Exception as error:
+                    cause = first_cause(error)
+                    raise DryRunError(
+                        f"dry run of {plan.stage.name}: {type(cause).__name__}: {cause}"
+                    ) from error
                 results[plan.stage.name] = pipeline.result
     return results
 

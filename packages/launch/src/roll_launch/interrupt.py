@@ -27,6 +27,7 @@ class Interrupt:
         self._task: asyncio.Task[object] | None = None
         self._end_of_grace: asyncio.TimerHandle | None = None
         self._boundary_ahead = False
+        self._deaf = False
         self.requested = False
 
     def stop_at_boundary(self) -> None:
@@ -39,6 +40,16 @@ class Interrupt:
             self._disarm()
             raise Interrupted
         self._boundary_ahead = True
+
+    @contextlib.contextmanager
+    def closing(self) -> Iterator[None]:
+        """While the body takes things down, no timer and no further signal cancels it; it bounds itself."""
+        self._disarm()
+        self._deaf = True
+        try:
+            yield
+        finally:
+            self._deaf = False
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -59,6 +70,8 @@ class Interrupt:
             return
         wait_for_boundary = self._boundary_ahead and not self.requested
         self.requested = True
+        if self._deaf:
+            return
         if not wait_for_boundary:
             self._task.cancel()
             return

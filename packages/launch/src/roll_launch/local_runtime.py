@@ -59,7 +59,7 @@ class LocalTrainer:
 
         self._worker = await self._thread.call(TrainerWorker, spec)
 
-    async def policy_step(self, samples: Sequence[ScoredRollout], *, version: int) -> dict[str, float]:
+    async def policy_step(self, samples: Sequence[ScoredRollout]) -> dict[str, float]:
         completions = [completion_of(sample.completion) for sample in samples]
         rewards = [sample.reward for sample in samples]
         groups = [sample.group for sample in samples]
@@ -107,7 +107,8 @@ class LocalRewardWorker:
         return await self._judge.grade(completion_of(completion), reference, columns)
 
     async def record(self, path: Path, records: Sequence[RolloutRecord]) -> None:
-        self._judge.record(path, records, [completion_of(record.completion) for record in records])
+        completions = [completion_of(record.completion) for record in records]
+        await asyncio.to_thread(self._judge.record, path, records, completions)
 
 
 class LocalRuntime:

@@ -13,13 +13,19 @@ from pathlib import Path
 import numpy as np
 from roll_learners.algorithm import Algorithm
 from roll_learners.sample import Sample
+from roll_rewards import RewardError, make_grader
 from roll_rollout import SamplingParams
 
 from roll_launch.config import ModelConfig, PretrainedModel, RandomModel, RlvrStage, RunConfig, SftStage
 from roll_launch.data import PromptEncoder, PromptOrder, Row, open_rows
+from roll_launch.errors import RollLaunchError
 from roll_launch.roles import ModelSpec
 from roll_launch.run_directory import RunDirectory
 from roll_launch.seeds import derived_seed
+
+
+class PlanError(RollLaunchError):
+    """A stage cannot be planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +43,10 @@ class PromptSet:
     prompts: tuple[Prompt, ...]
     dropped: int
 
-    def endless(self, seed: int, *, first: int = 0) -> Iterator[Prompt]:
-        """Epoch after epoch in an order drawn from `seed`, beginning with occurrence `first`."""
+    def endless(self, seed: int) -> Iterator[Prompt]:
+        """Epoch after epoch, each in an order of its own drawn from `seed`."""
         order = PromptOrder(len(self.prompts), seed)
-        return (self.prompts[order.row(occurrence)] for occurrence in itertools.count(first))
+        return (self.prompts[order.row(occurrence)] for occurrence in itertools.count())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +147,10 @@ def _plan_sft(stage: SftStage, model: ModelSpec, seed: int) -> SftPlan:
 
 
 def _plan_rlvr(stage: RlvrStage, model: ModelSpec, seed: int) -> RlvrPlan:
+    try:
+        make_grader(stage.rewards.grader.name, **stage.rewards.grader.options)
+    except RewardError as error:
+        raise PlanError(f"stage {stage.name}: {error}") from error
     encoder = PromptEncoder(model.tokenizer)
     heldout = None
     if stage.evaluation is not None:

@@ -67,6 +67,7 @@ class RewardSpec:
     tokenizer: Path
     grader: GraderConfig
     deadline_s: float
+    concurrency: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ class RolloutRecord:
 class Trainer(Protocol):
     """Owns the policy's trained weights."""
 
-    async def policy_step(self, samples: Sequence[ScoredRollout], *, version: int) -> dict[str, float]:
+    async def policy_step(self, samples: Sequence[ScoredRollout]) -> dict[str, float]:
         """One training step over a batch of scored rollouts; returns metrics."""
         ...
 

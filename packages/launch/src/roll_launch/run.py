@@ -1,43 +1,66 @@
-"""One run from its plan to its summary: runtime, stages in order, and the account of how it ended."""
+"""`roll-launch run`: plans a configuration, runs its stages in order, and says how that ended."""
 
 import asyncio
 import logging
-import resource
+import os
+import sys
+import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
 
 from rich.console import Console
 
-from roll_launch.config import RayRuntimeConfig, RunConfig
+from roll_launch.config import RayRuntimeConfig, RunConfig, dump_config
 from roll_launch.display import Display
 from roll_launch.failures import RoleError, first_cause
+from roll_launch.inputs import load_inputs
 from roll_launch.interrupt import Interrupt, Interrupted
 from roll_launch.local_runtime import LocalRuntime
-from roll_launch.pipelines.rlvr import RlvrPipeline
-from roll_launch.pipelines.sft import SftPipeline
+from roll_launch.pipelines.choice import pipeline_of
 from roll_launch.pipelines.stage import RunContext, StageResult
-from roll_launch.plan import SftPlan, StagePlan
+from roll_launch.plan import StagePlan, plan_stages
 from roll_launch.processors import processors
 from roll_launch.roles import Runtime
-from roll_launch.run_directory import RunDirectory, write_json
+from roll_launch.run_directory import RunDirectory, environment_report, write_json
+from roll_launch.run_log import logged_to
+from roll_launch.summary import Outcome, account, run_summary
 from roll_launch.tracking import MetricLog
 from roll_launch.waits import Waits
 
 logger = logging.getLogger(__name__)
 
+EXIT_CODES = {"finished": 0, "failed": 1, "interrupted": 130}
+
+STOP_ROLES_S = 60.0
 CLOSE_S = 4.0
-"""Seconds for ending the roles; with the interrupt's grace time this keeps Ctrl-C under ten seconds."""
+"""Seconds for taking down the runtime; with the interrupt's grace time Ctrl-C stays under ten."""
+
+DETAIL_LINES = 25
+"""Of a worker's traceback, so that a report stays on one screen."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a run ended: Outcome(status="failed", cause="actor-0 died during generate: ...", account="...")."""
+def run(config_path: Path, overrides: Sequence[str], *, run_dir: Path | None) -> int:
+    """Runs a configuration; returns the exit code.
 
-    status: str
-    cause: str | None = None
-    detail: str = ""
-    account: str = ""
+    Raises:
+        RollLaunchError: Bad input; nothing was started.
+    """
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    loaded = load_inputs(config_path, overrides, console)
+    config = loaded.config
+    directory = RunDirectory.claim(Path(config.directory), now=datetime.now(), exact=run_dir)
+    with directory.released_on_error():
+        plans = plan_stages(config, directory)
+    if run_dir is None:
+        directory.become_latest()
+    directory.config.write_text(dump_config(config, secrets=loaded.document.secrets), encoding="utf-8")
+    write_json(directory.environment, environment_report())
+    console.print(f"{config.name}: {', '.join(plan.stage.name for plan in plans)} in {directory.root}")
+    with logged_to(directory.log, console):
+        outcome = asyncio.run(Run(config, plans, directory, console).execute())
+    return _report(outcome, directory)
 
 
 class Run:
@@ -51,18 +74,19 @@ class Run:
     """
 
     def __init__(
-        self, config: RunConfig, plans: list[StagePlan], directory: RunDirectory, console: Console
+        self, config: RunConfig, plans: Sequence[StagePlan], directory: RunDirectory, console: Console
     ) -> None:
         self._config = config
         self._plans = plans
         self._directory = directory
+        self._console = console
         self._display = Display(console)
         self._interrupt = Interrupt()
         self._waits = Waits()
-        self.results: dict[str, StageResult] = {}
+        self._results: dict[str, StageResult] = {}
 
     async def execute(self) -> Outcome:
-        """Runs all stages; writes summary.json however they end."""
+        """Runs all stages; writes summary.json and says a line however they end."""
         began = time.monotonic()
         tensorboard = self._directory.tensorboard if self._config.tracking.tensorboard else None
         try:
@@ -79,8 +103,9 @@ class Run:
         finally:
             self._display.end()
         seconds = time.monotonic() - began
-        write_json(self._directory.summary, self._summary(outcome, seconds))
-        return replace(outcome, account=self._account(seconds))
+        write_json(self._directory.summary, run_summary(self._config, outcome, self._results, seconds))
+        self._console.print(account(outcome, self._results, seconds))
+        return outcome
 
     async def _run_stages(self, log: MetricLog) -> None:
         runtime = await self._start_runtime()
@@ -96,15 +121,15 @@ class Run:
                 threads=processors(),
             )
             for plan in self._plans:
-                pipeline = (
-                    SftPipeline(plan, context) if isinstance(plan, SftPlan) else RlvrPipeline(plan, context)
-                )
-                self.results[plan.stage.name] = pipeline.result
+                pipeline = pipeline_of(plan, context)
+                self._results[plan.stage.name] = pipeline.result
                 await pipeline.run()
-                async with self._waits.wait(f"end of the roles of {plan.stage.name}", deadline_s=CLOSE_S * 4):
+                what = f"end of the roles of {plan.stage.name}"
+                async with self._waits.wait(what, deadline_s=STOP_ROLES_S):
                     await runtime.stop_roles()
         finally:
-            await self._close(runtime)
+            with self._interrupt.closing():
+                await self._close(runtime)
 
     async def _start_runtime(self) -> Runtime:
         runtime = self._config.runtime
@@ -120,11 +145,11 @@ class Run:
 
     async def _close(self, runtime: Runtime) -> None:
         try:
-            async with self._waits.wait("end of the roles", deadline_s=CLOSE_S):
+            async with self._waits.wait("end of the runtime", deadline_s=CLOSE_S):
                 await runtime.close()
         # The run's own outcome matters more than a fault while it is taken down; processes end with this one.
         except Exception as error:
-            logger.warning("the roles did not end cleanly: %s", error)
+            logger.warning("the runtime did not end cleanly: %s", error)
 
     def _outcome_of(self, error: BaseException) -> Outcome:
         if self._interrupt.requested and isinstance(error, Interrupted | asyncio.CancelledError):
@@ -135,50 +160,23 @@ class Run:
         detail = cause.detail if isinstance(cause, RoleError) else ""
         return Outcome(status="failed", cause=f"{type(cause).__name__}: {cause}", detail=detail)
 
-    def _account(self, seconds: float) -> str:
-        """What was done, in a line: accuracies, samples, tokens, seconds."""
-        parts: list[str] = []
-        for name, result in self.results.items():
-            accuracies = [value for key, value in result.metrics.items() if key.startswith("eval/accuracy/")]
-            if accuracies:
-                parts.append(f"{name} accuracy {' -> '.join(f'{value:.3f}' for value in accuracies)}")
-        samples = sum(result.samples for result in self.results.values())
-        tokens = sum(result.tokens for result in self.results.values())
-        return ", ".join([*parts, f"{samples:,} samples", f"{tokens:,} tokens", f"{seconds:.0f} s"])
 
-    def _summary(self, outcome: Outcome, seconds: float) -> dict[str, object]:
-        """The account of a run: the last evaluation, totals over all stages, and each stage by itself."""
-        stages = {name: _stage_summary(result) for name, result in self.results.items()}
-        timing: dict[str, float] = {}
-        evaluation: dict[str, float] = {}
-        for result in self.results.values():
-            evaluation |= result.metrics
-            for name, spent in result.times.totals().items():
-                timing[name] = round(timing.get(name, 0.0) + spent, 3)
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
-        return {
-            "status": outcome.status,
-            "cause": outcome.cause,
-            "name": self._config.name,
-            "seed": self._config.seed,
-            "runtime": self._config.runtime.kind,
-            "steps": sum(result.steps for result in self.results.values()),
-            **evaluation,
-            "samples": sum(result.samples for result in self.results.values()),
-            "tokens": sum(result.tokens for result in self.results.values()),
-            "seconds": round(seconds, 2),
-            **timing,
-            "peak_rss_gb": round(max([own, *(result.peak_rss_gb for result in self.results.values())]), 3),
-            "stages": stages,
-        }
+def _report(outcome: Outcome, directory: RunDirectory) -> int:
+    """Says where everything is, a failure's first cause last; returns the exit code."""
+    code = EXIT_CODES[outcome.status]
+    lines = [f"summary, metrics, rollouts and models are in {directory.root}"]
+    if outcome.status == "failed":
+        lines = [*outcome.detail.splitlines()[-DETAIL_LINES:], *lines]
+        lines += [f"the run failed; its log is {directory.log}", str(outcome.cause)]
+    print("\n".join(lines), file=sys.stderr)
+    if code and _threads_are_busy():
+        # Python would wait for a role's thread that still computes what nobody wants any more.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        logging.shutdown()
+        os._exit(code)
+    return code
 
 
-def _stage_summary(result: StageResult) -> Mapping[str, object]:
-    return {
-        "steps": result.steps,
-        "samples": result.samples,
-        "tokens": result.tokens,
-        **result.metrics,
-        **{name: round(spent, 3) for name, spent in result.times.totals().items()},
-        "peak_rss_gb": round(result.peak_rss_gb, 3),
-    }
+def _threads_are_busy() -> bool:
+    return any(thread.name.startswith(("trainer", "actor-")) for thread in threading.enumerate())

@@ -5,14 +5,18 @@ environment.json   versions, processors, platform
 metrics.jsonl      one line a step and stage
 tensorboard/       the same numbers as event files
 rollouts/          one JSONL file a stage, for people to read
-logs/              run.log, and the logs of Ray workers after a failure
+logs/              run.log, and those of the workers of a private Ray cluster
 stages/NAME/       checkpoints/step_N and model/ (Hugging Face directory)
 summary.json       how it ended
 """
 
+import contextlib
+import itertools
 import json
+import logging
 import platform
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import metadata
@@ -20,6 +24,8 @@ from pathlib import Path
 
 from roll_launch.errors import RollLaunchError
 from roll_launch.processors import processors
+
+logger = logging.getLogger(__name__)
 
 REPORTED_PACKAGES = (
     "accelerate", "numpy", "ray", "roll-agentic", "roll-hw", "roll-launch", "roll-learners", "roll-rewards",
@@ -38,38 +44,44 @@ class RunDirectory:
     root: Path
 
     @classmethod
-    def choose(cls, parent: Path, *, now: datetime, exact: Path | None = None) -> "RunDirectory":
-        """A new directory under `parent` named by the time, or the `exact` one. Nothing is made yet.
+    def claim(cls, parent: Path, *, now: datetime, exact: Path | None = None) -> "RunDirectory":
+        """Makes a new directory under `parent` named by the time, or takes the `exact` one.
 
         Raises:
-            RunDirectoryError: `exact` is a file or is not empty.
+            RunDirectoryError: `exact` is a file or not empty, or nothing can be written there.
         """
-        if exact is not None:
-            if exact.exists() and (not exact.is_dir() or any(exact.iterdir())):
-                what = "is not empty" if exact.is_dir() else "is a file"
-                raise RunDirectoryError(
-                    f"run directory {exact} {what}; a run starts in an empty or new directory"
-                )
-            return cls(root=exact.absolute())
-        root = parent / f"{now:%Y%m%d-%H%M%S}"
-        number = 1
-        while root.exists():
-            number += 1
-            root = parent / f"{now:%Y%m%d-%H%M%S}-{number}"
-        return cls(root=root.absolute())
-
-    def make(self) -> None:
-        """Makes the directory, and points `latest` beside it at it.
-
-        Raises:
-            RunDirectoryError: Nothing can be written there.
-        """
+        root = _dated(parent, now) if exact is None else _exact(exact)
         try:
             for name in ("rollouts", "logs", "stages"):
-                (self.root / name).mkdir(parents=True, exist_ok=True)
-            _point_latest(self.root.parent / "latest", self.root)
+                (root / name).mkdir()
         except OSError as error:
-            raise RunDirectoryError(f"run directory {self.root} cannot be written: {error}") from error
+            raise RunDirectoryError(f"run directory {root} cannot be written: {error}") from error
+        return cls(root=root.absolute())
+
+    def become_latest(self) -> None:
+        """Points `latest` beside the directory at it, if it can; a user's file of that name is left alone."""
+        link = self.root.parent / "latest"
+        if link.exists() and not link.is_symlink():
+            return
+        beside = link.with_name(f".{self.root.name}.latest")
+        try:
+            beside.symlink_to(self.root.name)
+            beside.replace(link)
+        except OSError as error:
+            logger.warning("%s does not point at %s: %s", link, self.root, error)
+
+    @contextlib.contextmanager
+    def released_on_error(self) -> Iterator[None]:
+        """Removes the directory, with nothing in it yet, if the body raises."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):
+                for name in ("rollouts", "logs", "stages"):
+                    (self.root / name).rmdir()
+                self.root.rmdir()
+                self.root.parent.rmdir()
+            raise
 
     @property
     def config(self) -> Path:
@@ -126,16 +138,38 @@ def environment_report() -> dict[str, object]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Writes `value` so that a reader sees the old file or the whole new one."""
+    """Writes `value` so that a reader sees the old file or the whole new one.
+
+    Raises:
+        ValueError: A number in it is not finite, which JSON cannot say.
+    """
     beside = path.with_name(path.name + ".tmp")
-    beside.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    beside.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     beside.replace(path)
 
 
-def _point_latest(link: Path, target: Path) -> None:
-    """Points `latest` at the newest run; a file of the user's by that name is left alone."""
-    if link.is_symlink() or not link.exists():
-        beside = link.with_name(".latest.tmp")
-        beside.unlink(missing_ok=True)
-        beside.symlink_to(target.name)
-        beside.replace(link)
+def _dated(parent: Path, now: datetime) -> Path:
+    """Makes the first of parent/TIME, parent/TIME-2, ... that is not there yet."""
+    for number in itertools.count(1):
+        root = parent / (f"{now:%Y%m%d-%H%M%S}" + (f"-{number}" if number > 1 else ""))
+        try:
+            root.mkdir(parents=True)
+            return root
+        except FileExistsError as error:
+            if not root.exists():
+                raise RunDirectoryError(f"run directory {root} cannot be made: {error}") from error
+        except OSError as error:
+            raise RunDirectoryError(f"run directory {root} cannot be made: {error}") from error
+    raise AssertionError("itertools.count ended")
+
+
+def _exact(root: Path) -> Path:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if any(root.iterdir()):
+            raise RunDirectoryError(
+                f"run directory {root} is not empty; a run starts in an empty or new directory"
+            )
+    except OSError as error:
+        raise RunDirectoryError(f"run directory {root} cannot be used: {error}") from error
+    return root

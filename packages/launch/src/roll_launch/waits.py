@@ -69,24 +69,27 @@ class Waits:
         Raises:
             WaitExpired: The deadline passed; names the wait and what was pending.
         """
-        with self._registered(
-            Wait(name=name, deadline_s=deadline_s, started=self._clock(), pending=pending)
-        ) as wait:
-            scope = asyncio.timeout(deadline_s)
-            what = ""
+        wait = Wait(name=name, deadline_s=deadline_s, started=self._clock(), pending=pending)
+        loop, scope, tail = asyncio.get_running_loop(), asyncio.timeout(None), ""
+
+        def expire() -> None:
+            # Described now: once the body is cancelled, nothing is pending any more.
+            nonlocal tail
+            tail = f"; pending: {pending()}" if pending else ""
+            scope.reschedule(loop.time())
+
+        with self._registered(wait):
             try:
                 async with scope:
+                    timer = loop.call_later(deadline_s, expire)
                     try:
                         yield
-                    except asyncio.CancelledError:
-                        # Described here, while what is pending is still pending.
-                        what = pending() if pending else ""
-                        raise
+                    finally:
+                        timer.cancel()
             except TimeoutError as error:
                 if not scope.expired():
                     raise
-                tail = f"; pending: {what}" if what else ""
-                raise WaitExpired(f"{wait.name} did not end within {deadline_s:g} s{tail}") from error
+                raise WaitExpired(f"{name} did not end within {deadline_s:g} s{tail}") from error
 
     def lines(self) -> list[str]:
         """What is being waited for now, oldest first."""
@@ -117,9 +120,9 @@ class Waits:
             reported = {key: at for key, at in reported.items() if any(id(w) == key for w in self._open)}
 
     @contextlib.contextmanager
-    def _registered(self, wait: Wait) -> Iterator[Wait]:
+    def _registered(self, wait: Wait) -> Iterator[None]:
         self._open.append(wait)
         try:
-            yield wait
+            yield
         finally:
             self._open.remove(wait)

@@ -45,12 +45,16 @@ class WeightSync:
             WaitExpired: Somebody did not answer in time; names who.
         """
         silent = set(self._actors)
+        exported = False
         async with self._waits.wait(
             f"weight sync to version {version}",
             deadline_s=self._deadline_s,
-            pending=lambda: "no receipt from " + ", ".join(sorted(silent)),
+            pending=lambda: (
+                "no receipt from " + ", ".join(sorted(silent)) if exported else "no export from trainer"
+            ),
         ):
             published = await self._trainer.publish(version)
+            exported = True
             self._refuse_stuck_export(published, weights_changed)
             async with asyncio.TaskGroup() as group:
                 for name in self._actors:

@@ -6,15 +6,21 @@ import shutil
 from pathlib import Path
 
 from roll_launch.config import CheckpointConfig
+from roll_launch.errors import RollLaunchError
 from roll_launch.pipelines.stage import RunContext
 from roll_launch.roles import Trainer
 from roll_launch.run_directory import write_json
+from roll_launch.threads import in_daemon_thread
 from roll_launch.timing import PhaseTimes
 
 MANIFEST = "manifest.json"
 """Written last: a directory without it is no checkpoint."""
 
 STEP = re.compile(r"step_(\d+)")
+
+
+class CheckpointError(RollLaunchError):
+    """A checkpoint was not written."""
 
 
 class CheckpointSchedule:
@@ -41,7 +47,7 @@ class CheckpointSchedule:
         root = self._context.directory.checkpoints(self._stage)
         with times.phase("save_checkpoint"):
             await self._write(root / f"step_{step}", state=True, what=f"checkpoint of step {step}")
-            rotate(root, keep=self._config.keep)
+            await in_daemon_thread(lambda: rotate(root, keep=self._config.keep), name="old checkpoints")
 
     async def final(self, times: PhaseTimes) -> None:
         """Writes the stage's model as a Hugging Face directory, which later stages start from."""
@@ -51,16 +57,23 @@ class CheckpointSchedule:
 
     async def _write(self, target: Path, *, state: bool, what: str) -> None:
         beside = target.with_name(target.name + ".tmp")
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
         async with self._context.waits.wait(what, deadline_s=self._config.deadline_s):
+            await in_daemon_thread(lambda: _emptied(beside), name=what)
             await self._trainer.save(beside, state=state)
-        commit(beside, target)
+            await in_daemon_thread(lambda: commit(beside, target), name=what)
 
 
 def commit(beside: Path, target: Path) -> None:
-    """Makes a written directory visible under its name: files to disk, manifest, rename, in this order."""
+    """Makes a written directory visible under its name: files to disk, manifest, rename, in this order.
+
+    Raises:
+        CheckpointError: Nothing was written there.
+    """
     files = sorted(path for path in beside.rglob("*") if path.is_file())
+    if not files:
+        raise CheckpointError(
+            f"nothing was written to {beside}: the machine of the trainer does not share this path"
+        )
     sizes = {str(path.relative_to(beside)): path.stat().st_size for path in files}
     write_json(beside / MANIFEST, {"files": sizes})
     for path in [*files, beside / MANIFEST, beside]:
@@ -74,6 +87,11 @@ def rotate(root: Path, *, keep: int) -> None:
     steps = {int(match[1]): path for path in root.iterdir() if (match := STEP.fullmatch(path.name))}
     for step in sorted(steps)[:-keep]:
         shutil.rmtree(steps[step])
+
+
+def _emptied(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
 
 
 def _to_disk(path: Path) -> None:

@@ -79,7 +79,7 @@ class RolloutWork:
         """
         score = await next(self._turn).grade(completion, prompt.row.reference, prompt.row.columns)
         if score.failure is not None:
-            raise TicketFailed(f"reward {score.failure.kind}", score.failure.message)
+            raise TicketFailed(f"reward_{score.failure.kind}", score.failure.message)
         return Graded(score=score, value=score.value)
 
     async def record(self, path: Path, records: Sequence[RolloutRecord]) -> None:

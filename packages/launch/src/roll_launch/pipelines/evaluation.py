@@ -3,10 +3,16 @@
 import numpy as np
 from roll_scheduler import RolloutScheduler, SchedulerPolicy
 
+from roll_launch.errors import RollLaunchError
 from roll_launch.pipelines.collection import RolloutWork
+from roll_launch.pipelines.scheduling import evaluation_policy
 from roll_launch.plan import PromptSet, RlvrPlan
 from roll_launch.seeds import derived_seed
 from roll_launch.waits import Waits
+
+
+class EvaluationError(RollLaunchError):
+    """An evaluation came to no result."""
 
 
 class Evaluation:
@@ -44,14 +50,7 @@ class Evaluation:
         if plan.heldout is None:
             return None
         stage = plan.stage
-        policy = SchedulerPolicy(
-            groups_per_batch=len(plan.heldout.prompts),
-            group_size=1,
-            min_members=1,
-            retries=stage.rollout.retries,
-            generate_deadline_s=stage.rollout.generate_deadline_s,
-            grade_deadline_s=stage.rewards.deadline_s * 2,
-        )
+        policy = evaluation_policy(stage, len(plan.heldout.prompts))
         return cls(
             plan.heldout,
             work,
@@ -66,6 +65,9 @@ class Evaluation:
 
         Returns:
             eval/accuracy (mean score), eval/samples (those with a verdict), eval/failures, and lengths.
+
+        Raises:
+            EvaluationError: No sample has a verdict.
         """
         scheduler = RolloutScheduler(
             prompts=iter(self._prompts.prompts),
@@ -75,22 +77,27 @@ class Evaluation:
             policy=self._policy,
             run_seed=self._seed,
         )
-        try:
-            async with self._waits.wait(
+        async with (
+            scheduler,
+            self._waits.wait(
                 f"evaluation after step {step}",
                 deadline_s=self._deadline_s,
                 pending=self._work.pending(scheduler),
-            ):
-                batch = await scheduler.next_batch()
-        finally:
-            await scheduler.aclose()
+            ),
+        ):
+            batch = await scheduler.next_batch()
         members = [member for group in batch.groups for member in group.members]
+        if not members:
+            raise EvaluationError(
+                f"the evaluation after step {step} has no verdict; "
+                f"failed attempts by kind: {dict(batch.failures)}"
+            )
         scores = np.array([member.graded.value for member in members], dtype=np.float64)
         lengths = np.array([member.generated.tokens for member in members], dtype=np.float64)
         return {
-            "eval/accuracy": float(scores.mean()) if len(scores) else float("nan"),
+            "eval/accuracy": float(scores.mean()),
             "eval/samples": float(len(scores)),
             "eval/failures": float(sum(batch.failures.values())),
-            "eval/response_length/mean": float(lengths.mean()) if len(lengths) else float("nan"),
-            "eval/response_length/max": float(lengths.max(initial=0)),
+            "eval/response_length/mean": float(lengths.mean()),
+            "eval/response_length/max": float(lengths.max()),
         }

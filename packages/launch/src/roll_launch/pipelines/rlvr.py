@@ -4,35 +4,25 @@ A step: prompts -> scheduler -> engines -> graders -> scheduler -> trainer -> we
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from roll_rewards import Score, overlong_penalty
-from roll_scheduler import (
-    Batch,
-    GroupFilter,
-    MeanOutside,
-    Member,
-    RolloutScheduler,
-    SchedulerPolicy,
-    ZeroSpread,
-)
+from roll_scheduler import Batch, Member, RolloutScheduler
 
+from roll_launch.pipelines import specs
 from roll_launch.pipelines.checkpoints import CheckpointSchedule
 from roll_launch.pipelines.collection import RolloutWork
 from roll_launch.pipelines.evaluation import Evaluation
 from roll_launch.pipelines.rollout_metrics import rollout_metrics
+from roll_launch.pipelines.scheduling import training_policy
 from roll_launch.pipelines.stage import RunContext, StageResult
 from roll_launch.plan import Prompt, RlvrPlan
-from roll_launch.roles import (
-    ActorSpec,
-    Handle,
-    RewardSpec,
-    RolloutRecord,
-    ScoredRollout,
-    TrainerSpec,
-)
+from roll_launch.roles import Actor, Handle, RewardWorker, RolloutRecord, ScoredRollout, Trainer
 from roll_launch.weight_sync import WeightSync
+
+Role = TypeVar("Role")
 
 RlvrBatch = Batch[Prompt, Handle, Score]
 
@@ -52,12 +42,11 @@ class RlvrPipeline:
         context.display.begin(stage.name, stage.steps)
         await self._sync.publish(self._version)
         await self._evaluate(0, "before")
-        try:
+        self.result.times.end_step()
+        async with self._scheduler:
             for step in range(1, stage.steps + 1):
                 context.interrupt.stop_at_boundary()
                 await self._step(step)
-        finally:
-            await self._scheduler.aclose()
         await self._evaluate(stage.steps, "after")
         await self._checkpoints.final(self.result.times)
         async with context.waits.wait("peak memory of the trainer", deadline_s=stage.deadlines.sync_s):
@@ -74,7 +63,7 @@ class RlvrPipeline:
                 async with self._context.waits.wait(
                     f"update of step {step}", deadline_s=stage.deadlines.step_s
                 ):
-                    metrics = await self._trainer.policy_step(samples, version=self._version)
+                    metrics = await self._trainer.policy_step(samples)
             with times.phase("weight_sync"):
                 await self._publish(metrics)
             if stage.evaluation is not None and step % stage.evaluation.every == 0 and step < stage.steps:
@@ -115,8 +104,7 @@ class RlvrPipeline:
 
     async def _publish(self, metrics: Mapping[str, float]) -> None:
         """The new weights get the next version number and go to every replica."""
-        # A batch without a single verdict is not trained on and has neither of the two.
-        changed = metrics.get("actor/grad_norm", 0.0) > 0 and metrics.get("actor/lr", 0.0) > 0
+        changed = metrics["actor/grad_norm"] > 0 and metrics["actor/lr"] > 0
         self._version += 1
         await self._sync.publish(self._version, weights_changed=changed)
 
@@ -158,7 +146,11 @@ class RlvrPipeline:
 
     def _finish(self, step: int, batch: RlvrBatch, metrics: dict[str, float]) -> None:
         """Books the step."""
-        tokens = sum(member.generated.tokens for member in members_of(batch))
+        tokens = sum(
+            len(group.prompt.token_ids) + member.generated.tokens
+            for group in batch.groups
+            for member in group.members
+        )
         self.result.steps = step
         self.result.samples += len(members_of(batch))
         self.result.tokens += tokens
@@ -174,74 +166,51 @@ class RlvrPipeline:
         """Places trainer, actors and reward workers, and what connects them."""
         plan, stage, context = self._plan, self._plan.stage, self._context
         runtime, waits = context.runtime, context.waits
+        starting = {"trainer", "actors", "reward workers"}
+
+        async def started(name: str, role: Awaitable[Role]) -> Role:
+            made = await role
+            starting.discard(name)
+            return made
+
         async with (
-            waits.wait(f"start of the roles of {stage.name}", deadline_s=stage.deadlines.start_s),
-            asyncio.TaskGroup() as starts,
+            waits.wait(
+                f"start of the roles of {stage.name}",
+                deadline_s=stage.deadlines.start_s,
+                pending=lambda: ", ".join(sorted(starting)),
+            ),
+            asyncio.TaskGroup() as group,
         ):
-            trainer = starts.create_task(runtime.start_trainer(self._trainer_spec()))
-            replicas = starts.create_task(runtime.start_actors(self._actor_spec(), stage.rollout.replicas))
-            judges = starts.create_task(
-                runtime.start_reward_workers(self._reward_spec(), stage.rewards.workers)
+            trainer = runtime.start_trainer(specs.policy_trainer(plan, processors=context.threads))
+            actors = runtime.start_actors(
+                specs.actor(plan, processors=context.threads), stage.rollout.replicas
             )
-        self._trainer, actors, workers = trainer.result(), replicas.result(), judges.result()
+            workers = runtime.start_reward_workers(specs.reward_worker(plan), stage.rewards.workers)
+            starts = (
+                group.create_task(started("trainer", trainer)),
+                group.create_task(started("actors", actors)),
+                group.create_task(started("reward workers", workers)),
+            )
+        self._connect(starts[0].result(), starts[1].result(), starts[2].result())
+
+    def _connect(
+        self, trainer: Trainer, actors: Mapping[str, Actor], workers: Sequence[RewardWorker]
+    ) -> None:
+        plan, stage, waits = self._plan, self._plan.stage, self._context.waits
+        self._trainer = trainer
         self._version = 0
-        self._sync = WeightSync(self._trainer, actors, waits=waits, deadline_s=stage.deadlines.sync_s)
+        self._sync = WeightSync(trainer, actors, waits=waits, deadline_s=stage.deadlines.sync_s)
         self._work = RolloutWork(actors, workers, sampling=plan.sampling)
         self._scheduler = RolloutScheduler(
             prompts=plan.prompts.endless(plan.seed),
             generate=self._work.generate,
             grade=self._work.grade,
             replicas=self._work.slots(),
-            policy=self._policy(),
+            policy=training_policy(stage),
             run_seed=plan.seed,
         )
         self._evaluation = Evaluation.of(plan, self._work, waits)
-        self._checkpoints = CheckpointSchedule(stage.name, stage.checkpoint, self._trainer, context)
-
-    def _policy(self) -> SchedulerPolicy:
-        stage = self._plan.stage
-        filters: list[GroupFilter] = []
-        if stage.rollout.filters.zero_spread:
-            filters.append(ZeroSpread())
-        if stage.rollout.filters.mean_outside is not None:
-            low, high = stage.rollout.filters.mean_outside
-            filters.append(MeanOutside(low, high))
-        return SchedulerPolicy(
-            groups_per_batch=stage.rollout.prompts_per_step,
-            group_size=stage.rollout.group_size,
-            min_members=min(2, stage.rollout.group_size),
-            retries=stage.rollout.retries,
-            generate_deadline_s=stage.rollout.generate_deadline_s,
-            grade_deadline_s=stage.rewards.deadline_s * 2,
-            filters=tuple(filters),
-        )
-
-    def _trainer_spec(self) -> TrainerSpec:
-        plan, learner = self._plan, self._plan.stage.learner
-        return TrainerSpec(
-            model=plan.model,
-            learner=learner,
-            algorithm=plan.algorithm,
-            temperature=plan.sampling.temperature,
-            optimizer_steps=plan.stage.steps * learner.mini_batches * learner.epochs,
-            seed=plan.seed,
-            threads=learner.threads or self._context.threads,
-        )
-
-    def _reward_spec(self) -> RewardSpec:
-        rewards = self._plan.stage.rewards
-        return RewardSpec(
-            tokenizer=self._plan.model.tokenizer, grader=rewards.grader, deadline_s=rewards.deadline_s
-        )
-
-    def _actor_spec(self) -> ActorSpec:
-        plan, rollout = self._plan, self._plan.stage.rollout
-        return ActorSpec(
-            model=plan.model,
-            engine=rollout.engine,
-            max_context=rollout.max_prompt_tokens + plan.sampling.max_tokens,
-            threads=rollout.engine.threads or max(1, self._context.threads // rollout.replicas),
-        )
+        self._checkpoints = CheckpointSchedule(stage.name, stage.checkpoint, trainer, self._context)
 
 
 def members_of(batch: RlvrBatch) -> list[Member[Handle, Score]]:

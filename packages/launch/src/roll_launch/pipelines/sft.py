@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from roll_learners.sample import Sample
 
 from roll_launch.data import PromptOrder
+from roll_launch.pipelines import specs
 from roll_launch.pipelines.checkpoints import CheckpointSchedule
 from roll_launch.pipelines.stage import RunContext, StageResult
 from roll_launch.plan import SftPlan
-from roll_launch.roles import Trainer, TrainerSpec
+from roll_launch.roles import Trainer
 
 
 class SftPipeline:
@@ -53,15 +54,7 @@ class SftPipeline:
 
     async def _start_trainer(self) -> Trainer:
         stage, context = self._plan.stage, self._context
-        spec = TrainerSpec(
-            model=self._plan.model,
-            learner=stage.learner,
-            algorithm=None,
-            temperature=1.0,
-            optimizer_steps=stage.steps,
-            seed=self._plan.seed,
-            threads=stage.learner.threads or context.threads,
-        )
+        spec = specs.supervised_trainer(self._plan, processors=context.threads)
         async with context.waits.wait("start of the trainer", deadline_s=stage.deadlines.start_s):
             return await context.runtime.start_trainer(spec)
 

@@ -1,6 +1,6 @@
 """What runs in Ray actors: each class holds one role's worker and is called only through `handles.py`."""
 
-import os
+import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,11 +17,10 @@ from roll_launch.roles import ActorSpec, RewardSpec, RolloutRecord, TrainerSpec
 class TrainerActor:
     """A trainer in a process of its own. Blocking methods, one at a time."""
 
-    def start(self, spec: TrainerSpec) -> int:
+    def start(self, spec: TrainerSpec) -> None:
         from roll_launch.workers.trainer import TrainerWorker
 
         self._worker = TrainerWorker(spec)
-        return os.getpid()
 
     def policy_step(
         self, completions: list["ObjectRef[Completion]"], rewards: Sequence[float], groups: Sequence[int]
@@ -45,12 +44,11 @@ class TrainerActor:
 class RolloutActor:
     """A rollout replica in a process of its own; its event loop has many calls open at once."""
 
-    async def start(self, spec: ActorSpec) -> int:
+    async def start(self, spec: ActorSpec) -> None:
         from roll_launch.workers.actor import build_engine
 
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
         self._engine = build_engine(spec, self._executor)
-        return os.getpid()
 
     @ray.method(num_returns=2)
     async def generate(self, request: GenerateRequest) -> tuple[tuple[int, int, str], Completion]:
@@ -67,11 +65,10 @@ class RolloutActor:
 class RewardActor:
     """A reward worker in a process of its own; it loads no torch."""
 
-    async def start(self, spec: RewardSpec) -> int:
+    async def start(self, spec: RewardSpec) -> None:
         from roll_launch.workers.reward import RewardJudge
 
         self._judge = RewardJudge(spec)
-        return os.getpid()
 
     async def grade(self, completion: Completion, reference: object, columns: Mapping[str, object]) -> Score:
         return await self._judge.grade(completion, reference, columns)
@@ -79,8 +76,5 @@ class RewardActor:
     async def record(
         self, path: Path, records: Sequence[RolloutRecord], completions: list["ObjectRef[Completion]"]
     ) -> None:
-        self._judge.record(path, records, await _gather(completions))
-
-
-async def _gather(references: Sequence["ObjectRef[Completion]"]) -> list[Completion]:
-    return [await reference for reference in references]
+        found = [await completion for completion in completions]
+        await asyncio.to_thread(self._judge.record, path, records, found)

@@ -17,9 +17,6 @@ logger = logging.getLogger(__name__)
 SOCKET_PATH_BYTES = 84
 """Of `/roll-12345678/session_2026-01-31_23-59-59_123456_1234567/sockets/plasma_store`, rounded up."""
 
-OBJECT_STORE_BYTES = 512 * 1024 * 1024
-"""Of a cluster that a run starts for itself: completions and weight buckets of small models."""
-
 
 class ClusterError(RollLaunchError):
     """The Ray cluster cannot be started, joined, or does not have what the run needs."""
@@ -74,7 +71,6 @@ class Cluster:
                     address="local",
                     num_cpus=max(1, math.ceil(needs.get("CPU", 1))),
                     include_dashboard=False,
-                    object_store_memory=OBJECT_STORE_BYTES,
                     log_to_driver=False,
                     configure_logging=False,
                     runtime_env={"env_vars": dict(environment)},

@@ -41,7 +41,7 @@ class RayTrainer:
     async def start(self, spec: TrainerSpec) -> None:
         await answer("trainer", "start", self._actor.start.remote(spec))
 
-    async def policy_step(self, samples: Sequence[ScoredRollout], *, version: int) -> dict[str, float]:
+    async def policy_step(self, samples: Sequence[ScoredRollout]) -> dict[str, float]:
         reference = self._actor.policy_step.remote(
             [sample.completion for sample in samples],
             [sample.reward for sample in samples],

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,10 +9,12 @@ import ray
 from roll_hw import worker_environment
 
 from roll_launch.config import RayRuntimeConfig, RlvrStage, StageConfig
+from roll_launch.pipelines.collection import SLOTS_PER_ACTOR
 from roll_launch.ray.actors import RewardActor, RolloutActor, TrainerActor
 from roll_launch.ray.cluster import Cluster
 from roll_launch.ray.handles import RayActor, RayRewardWorker, RayTrainer, Remote, kill
 from roll_launch.roles import Actor, ActorSpec, RewardSpec, RewardWorker, Trainer, TrainerSpec
+from roll_launch.threads import in_daemon_thread
 
 CPUS = {"trainer": 1.0, "actor": 1.0, "reward": 0.5}
 """Logical processors that Ray counts for each role; threads are set by the specs."""
@@ -21,8 +22,8 @@ CPUS = {"trainer": 1.0, "actor": 1.0, "reward": 0.5}
 WORKER_DEFAULTS = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_TELEMETRY": "1"}
 """Environment of every worker, unless the user's own says otherwise."""
 
-REWARD_CONCURRENCY = 256
-"""Calls that a reward worker has open at once; graders that block bring their own threads."""
+CONTROL_CALLS = 256
+"""Calls that an actor takes beyond one for each slot, so that aborts never queue behind what they end."""
 
 
 class RayRuntime:
@@ -45,7 +46,7 @@ class RayRuntime:
         for index in range(replicas):
             actor = (
                 ray.remote(RolloutActor)
-                .options(num_cpus=CPUS["actor"], max_concurrency=max(1000, 2 * spec.engine.max_batch))
+                .options(num_cpus=CPUS["actor"], max_concurrency=SLOTS_PER_ACTOR + CONTROL_CALLS)
                 .remote()
             )
             self._actors.append(actor)
@@ -58,7 +59,7 @@ class RayRuntime:
         for index in range(workers):
             actor = (
                 ray.remote(RewardActor)
-                .options(num_cpus=CPUS["reward"], max_concurrency=REWARD_CONCURRENCY)
+                .options(num_cpus=CPUS["reward"], max_concurrency=SLOTS_PER_ACTOR + CONTROL_CALLS)
                 .remote()
             )
             self._actors.append(actor)
@@ -73,8 +74,13 @@ class RayRuntime:
 
     async def close(self) -> None:
         await self.stop_roles()
-        await asyncio.to_thread(self._cluster.copy_logs, self._keep_logs)
-        await asyncio.to_thread(self._cluster.close)
+        await in_daemon_thread(self._close_cluster, name="end of Ray")
+
+    def _close_cluster(self) -> None:
+        try:
+            self._cluster.copy_logs(self._keep_logs)
+        finally:
+            self._cluster.close()
 
 
 async def start_ray_runtime(
@@ -87,20 +93,13 @@ async def start_ray_runtime(
     """
     needs = {"CPU": max(_processors_of(stage) for stage in stages)}
     environment = worker_environment(os.environ, WORKER_DEFAULTS)
-    abandoned = threading.Event()
 
     def start() -> Cluster:
-        cluster = Cluster(address=config.address, needs=needs, worker_environment=environment)
-        if abandoned.is_set():
-            cluster.close()
-        return cluster
+        return Cluster(address=config.address, needs=needs, worker_environment=environment)
 
-    try:
-        # Ray's start blocks, and in the main thread it would take over signal handlers.
-        return RayRuntime(await asyncio.to_thread(start), keep_logs=keep_logs)
-    except asyncio.CancelledError:
-        abandoned.set()
-        raise
+    # Ray's start blocks, and in the main thread it would take over signal handlers.
+    cluster = await in_daemon_thread(start, name="start of Ray", unwanted=Cluster.close)
+    return RayRuntime(cluster, keep_logs=keep_logs)
 
 
 def _processors_of(stage: StageConfig) -> float:

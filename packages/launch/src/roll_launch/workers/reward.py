@@ -1,15 +1,15 @@
 """A reward worker's work: decode, grade under a deadline, write rollouts for people to read."""
 
+import asyncio
 import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 from roll_rewards import Score, grade_with_deadline, make_grader
 from roll_rollout import Completion
 
-from roll_launch.models import load_tokenizer
+from roll_launch.data import PromptEncoder
 from roll_launch.roles import RewardSpec, RolloutRecord
 
 
@@ -17,19 +17,19 @@ class RewardJudge:
     """Grades completions with one grader."""
 
     def __init__(self, spec: RewardSpec) -> None:
-        self._tokenizer = load_tokenizer(spec.tokenizer)
+        self._encoder = PromptEncoder(spec.tokenizer)
         self._grader = make_grader(spec.grader.name, **spec.grader.options)
         self._deadline_s = spec.deadline_s
+        # Taken before the clock of a grading starts: a queue is not the grader's time.
+        self._turns = asyncio.Semaphore(spec.concurrency)
 
     async def grade(self, completion: Completion, reference: object, columns: Mapping[str, object]) -> Score:
         """The score of one completion's text."""
-        return await grade_with_deadline(
-            self._grader,
-            self._text(completion.token_ids),
-            reference,
-            deadline_s=self._deadline_s,
-            **columns,
-        )
+        text = self._encoder.decode(completion.token_ids)
+        async with self._turns:
+            return await grade_with_deadline(
+                self._grader, text, reference, deadline_s=self._deadline_s, **columns
+            )
 
     def record(self, path: Path, records: Sequence[RolloutRecord], completions: Sequence[Completion]) -> None:
         """Appends one JSON line a rollout."""
@@ -43,7 +43,7 @@ class RewardJudge:
             "group": record.group,
             "member": record.member,
             "prompt": record.prompt,
-            "response": self._text(completion.token_ids),
+            "response": self._encoder.decode(completion.token_ids),
             "reference": record.reference,
             "score": _finite(record.score),
             "reward": _finite(record.reward),
@@ -53,9 +53,6 @@ class RewardJudge:
             "logprob": _finite(float(completion.logprobs.sum())),
             "versions": list(completion.versions),
         }
-
-    def _text(self, token_ids: np.ndarray) -> str:
-        return str(self._tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
 
 
 def _finite(value: float) -> float | None:

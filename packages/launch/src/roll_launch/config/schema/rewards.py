@@ -74,6 +74,10 @@ class RewardsConfig(Section):
     deadline_s: Seconds = Field(
         default=60.0, description="Seconds for one grading; then it is a failure, not a 0."
     )
+    concurrency: Count = Field(
+        default=32,
+        description="Gradings that one worker has under way; others wait, and their clock with them.",
+    )
     overlong: OverlongConfig | None = Field(
         default=None,
         description="Soft penalty for long responses.",

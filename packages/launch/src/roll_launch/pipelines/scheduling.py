@@ -1,0 +1,55 @@
+"""The scheduler's policy for a stage: group sizes, filters, and deadlines that allow for queues."""
+
+import math
+
+from roll_scheduler import GroupFilter, MeanOutside, SchedulerPolicy, ZeroSpread
+
+from roll_launch.config import FiltersConfig, RlvrStage
+
+FEWEST_FAILURES = 16
+"""A batch may always have so many failed attempts; larger ones half as many as they have tickets."""
+
+
+def training_policy(stage: RlvrStage) -> SchedulerPolicy:
+    """Batches of `prompts_per_step` groups."""
+    rollout = stage.rollout
+    return _policy(
+        stage,
+        groups=rollout.prompts_per_step,
+        group_size=rollout.group_size,
+        filters=_filters(rollout.filters),
+    )
+
+
+def evaluation_policy(stage: RlvrStage, prompts: int) -> SchedulerPolicy:
+    """One batch of all held-out prompts, in groups of one."""
+    return _policy(stage, groups=prompts, group_size=1, filters=())
+
+
+def _policy(
+    stage: RlvrStage, *, groups: int, group_size: int, filters: tuple[GroupFilter, ...]
+) -> SchedulerPolicy:
+    rollout, rewards, tickets = stage.rollout, stage.rewards, groups * group_size
+    # The scheduler's clocks run while a ticket waits in an engine's or a worker's queue, so they allow for as
+    # many rounds as the queue may hold, and for one of its own.
+    generating = math.ceil(tickets / (rollout.engine.max_batch * rollout.replicas))
+    grading = math.ceil(tickets / (rewards.concurrency * rewards.workers))
+    return SchedulerPolicy(
+        groups_per_batch=groups,
+        group_size=group_size,
+        min_members=min(2, group_size),
+        retries=rollout.retries,
+        generate_deadline_s=rollout.generate_deadline_s * max(1, generating),
+        grade_deadline_s=rewards.deadline_s * (1 + grading),
+        max_failures=max(FEWEST_FAILURES, tickets // 2),
+        filters=filters,
+    )
+
+
+def _filters(config: FiltersConfig) -> tuple[GroupFilter, ...]:
+    filters: list[GroupFilter] = []
+    if config.zero_spread:
+        filters.append(ZeroSpread())
+    if config.mean_outside is not None:
+        filters.append(MeanOutside(*config.mean_outside))
+    return tuple(filters)

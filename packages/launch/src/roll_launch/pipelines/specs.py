@@ -1,0 +1,55 @@
+"""What the roles of a stage are built from, taken from its plan."""
+
+from roll_hw import threads_per_process
+
+from roll_launch.plan import RlvrPlan, SftPlan
+from roll_launch.roles import ActorSpec, RewardSpec, TrainerSpec
+
+
+def supervised_trainer(plan: SftPlan, *, processors: int) -> TrainerSpec:
+    """The trainer of a supervised stage."""
+    return TrainerSpec(
+        model=plan.model,
+        learner=plan.stage.learner,
+        algorithm=None,
+        temperature=1.0,
+        optimizer_steps=plan.stage.steps,
+        seed=plan.seed,
+        threads=plan.stage.learner.threads or processors,
+    )
+
+
+def policy_trainer(plan: RlvrPlan, *, processors: int) -> TrainerSpec:
+    """The trainer of a reinforcement-learning stage."""
+    learner = plan.stage.learner
+    return TrainerSpec(
+        model=plan.model,
+        learner=learner,
+        algorithm=plan.algorithm,
+        temperature=plan.sampling.temperature,
+        optimizer_steps=plan.stage.steps * learner.mini_batches * learner.epochs,
+        seed=plan.seed,
+        threads=learner.threads or processors,
+    )
+
+
+def actor(plan: RlvrPlan, *, processors: int) -> ActorSpec:
+    """Each rollout replica; trainer and replicas do not compute at the same time, the replicas do."""
+    rollout = plan.stage.rollout
+    return ActorSpec(
+        model=plan.model,
+        engine=rollout.engine,
+        max_context=rollout.max_prompt_tokens + plan.sampling.max_tokens,
+        threads=rollout.engine.threads or threads_per_process(processors, rollout.replicas),
+    )
+
+
+def reward_worker(plan: RlvrPlan) -> RewardSpec:
+    """Each reward worker."""
+    rewards = plan.stage.rewards
+    return RewardSpec(
+        tokenizer=plan.model.tokenizer,
+        grader=rewards.grader,
+        deadline_s=rewards.deadline_s,
+        concurrency=rewards.concurrency,
+    )
