@@ -18,12 +18,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The quickstart for several seeds, with controls.")
     parser.add_argument("--directory", type=Path, default=Path("runs/seeds"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--controls", type=int, nargs="*", default=[0], help="seeds that also get a control")
     arguments = parser.parse_args()
     print("| seed | run | before | step 20 | step 40 | step 60 | after | wall s | summary s | peak GiB |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for seed in arguments.seeds:
-        for name, overrides in (("quickstart", ()), ("control, learning rate 0", CONTROL)):
-            print(_row(seed, name, overrides, arguments.directory), flush=True)
+        print(_row(seed, "quickstart", (), arguments.directory), flush=True)
+        if seed in arguments.controls:
+            print(_row(seed, "control, learning rate 0", CONTROL, arguments.directory), flush=True)
 
 
 def _row(seed: int, name: str, overrides: tuple[str, ...], parent: Path) -> str:

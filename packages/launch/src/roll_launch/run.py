@@ -168,7 +168,9 @@ def _report(outcome: Outcome, directory: RunDirectory) -> int:
     if outcome.status == "failed":
         lines = [*outcome.detail.splitlines()[-DETAIL_LINES:], *lines]
         lines += [f"the run failed; its log is {directory.log}", str(outcome.cause)]
-    print("\n".join(lines), file=sys.stderr)
+    # What others have printed comes first, so that a first cause is last on the screen.
+    sys.stdout.flush()
+    print("\n".join(lines), file=sys.stderr, flush=True)
     if code and _threads_are_busy():
         # Python would wait for a role's thread that still computes what nobody wants any more.
         sys.stdout.flush()

@@ -4,6 +4,8 @@ import contextlib
 import logging
 import math
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +39,7 @@ class Cluster:
     ) -> None:
         self._private = address is None
         self._scratch: Path | None = None
+        self._reaper: subprocess.Popen[bytes] | None = None
         self._start(address, needs, worker_environment)
         try:
             self._check(needs)
@@ -59,10 +62,18 @@ class Cluster:
         ray.shutdown()
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._reaper is not None:
+            # It sees the end of its input, finds nothing left, and ends too.
+            self._reaper.communicate()
 
     def _start(self, address: str | None, needs: Mapping[str, float], environment: Mapping[str, str]) -> None:
         if self._private:
             self._scratch = Path(tempfile.mkdtemp(prefix="roll-", dir=_short_directory()))
+            self._reaper = subprocess.Popen(
+                [sys.executable, "-I", str(Path(__file__).with_name("reaper.py")), str(self._scratch)],
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+            )
         # Ray warns that it takes no signal handlers here, which is what is wanted, and of its own defaults.
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:

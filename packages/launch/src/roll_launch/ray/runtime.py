@@ -12,9 +12,9 @@ from roll_launch.config import RayRuntimeConfig, RlvrStage, StageConfig
 from roll_launch.pipelines.collection import SLOTS_PER_ACTOR
 from roll_launch.ray.actors import RewardActor, RolloutActor, TrainerActor
 from roll_launch.ray.cluster import Cluster
+from roll_launch.ray.cluster_thread import ClusterThread
 from roll_launch.ray.handles import RayActor, RayRewardWorker, RayTrainer, Remote, kill
 from roll_launch.roles import Actor, ActorSpec, RewardSpec, RewardWorker, Trainer, TrainerSpec
-from roll_launch.threads import in_daemon_thread
 
 CPUS = {"trainer": 1.0, "actor": 1.0, "reward": 0.5}
 """Logical processors that Ray counts for each role; threads are set by the specs."""
@@ -29,9 +29,8 @@ CONTROL_CALLS = 256
 class RayRuntime:
     """Roles as Ray actors on `cluster`."""
 
-    def __init__(self, cluster: Cluster, *, keep_logs: Path) -> None:
+    def __init__(self, cluster: ClusterThread) -> None:
         self._cluster = cluster
-        self._keep_logs = keep_logs
         self._actors: list[Remote] = []
 
     async def start_trainer(self, spec: TrainerSpec) -> Trainer:
@@ -74,13 +73,7 @@ class RayRuntime:
 
     async def close(self) -> None:
         await self.stop_roles()
-        await in_daemon_thread(self._close_cluster, name="end of Ray")
-
-    def _close_cluster(self) -> None:
-        try:
-            self._cluster.copy_logs(self._keep_logs)
-        finally:
-            self._cluster.close()
+        await self._cluster.close()
 
 
 async def start_ray_runtime(
@@ -97,9 +90,9 @@ async def start_ray_runtime(
     def start() -> Cluster:
         return Cluster(address=config.address, needs=needs, worker_environment=environment)
 
-    # Ray's start blocks, and in the main thread it would take over signal handlers.
-    cluster = await in_daemon_thread(start, name="start of Ray", unwanted=Cluster.close)
-    return RayRuntime(cluster, keep_logs=keep_logs)
+    thread = ClusterThread(start, keep_logs=keep_logs)
+    await thread.open()
+    return RayRuntime(thread)
 
 
 def _processors_of(stage: StageConfig) -> float:
