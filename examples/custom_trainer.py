@@ -26,9 +26,8 @@ SHAPE = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "
          "head_dim": 32, "intermediate_size": 384, "tie_word_embeddings": True}  # fmt: skip
 
 
-async def train(*, supervised_steps: int = 300, policy_steps: int = 80) -> tuple[float, float]:
+async def train(task: Path, *, supervised_steps: int = 300, policy_steps: int = 80) -> tuple[float, float]:
     """Trains a 0.4 M-parameter model; returns its held-out accuracy before and after the policy steps."""
-    task = Path(tempfile.mkdtemp())
     write_files(task, seed=0)
     files = [JsonlData(source="jsonl", path=task / f"{name}.jsonl") for name in FILES]
     demonstrations, prompts, held_out = map(open_rows, files)
@@ -77,7 +76,9 @@ async def train(*, supervised_steps: int = 300, policy_steps: int = 80) -> tuple
         await engine.update_weights(weight_update(learner.export_weights(), version=version))
         rollouts.publish(version)
         print(f"step {version}  reward {metrics['critic/rewards/mean']:.3f}")
-    return before, await accuracy()
+    after = await accuracy()
+    await engine.close()
+    return before, after
 
 
 def sample_of(member) -> Sample:
@@ -86,4 +87,5 @@ def sample_of(member) -> Sample:
 
 
 if __name__ == "__main__":
-    print("accuracy before {:.3f}, after {:.3f}".format(*asyncio.run(train())))
+    with tempfile.TemporaryDirectory() as folder:
+        print("accuracy before {:.3f}, after {:.3f}".format(*asyncio.run(train(Path(folder)))))

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -21,8 +22,8 @@ def _example() -> ModuleType:
 
 
 @pytest.mark.timeout(120)
-def test_a_few_steps_of_it_run_from_end_to_end(capsys: pytest.CaptureFixture[str]) -> None:
-    before, after = asyncio.run(_example().train(supervised_steps=40, policy_steps=2))
+def test_a_few_steps_of_it_run_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = asyncio.run(_example().train(tmp_path, supervised_steps=40, policy_steps=2))
     assert 0 <= before <= 1
     assert 0 <= after <= 1
     assert "step 2  reward" in capsys.readouterr().out
@@ -30,8 +31,8 @@ def test_a_few_steps_of_it_run_from_end_to_end(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_it_learns_what_the_quickstart_learns() -> None:
-    before, after = asyncio.run(_example().train())
+def test_it_learns_what_the_quickstart_learns(tmp_path: Path) -> None:
+    before, after = asyncio.run(_example().train(tmp_path))
     assert 0.30 <= before <= 0.60
     assert after >= 0.90
 

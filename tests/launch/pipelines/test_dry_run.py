@@ -1,0 +1,43 @@
+"""Whole stages on fake engines: data, scheduler, graders, files and metrics are the real ones."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from roll_launch.config import RunConfig
+from roll_launch.dry_run import DryRunError, dry_run
+from roll_launch.plan import PlanError, StagePlan
+
+Planned = Callable[..., tuple[RunConfig, list[StagePlan]]]
+
+
+async def test_a_stage_runs_a_step_with_evaluations_before_and_after(planned: Planned) -> None:
+    results = await dry_run(*planned())
+    result = results["rlvr"]
+    assert (result.steps, result.samples) == (1, 8)
+    assert set(result.metrics) == {"eval/accuracy/before", "eval/accuracy/after"}
+    assert {"timing_s/gen", "timing_s/update_actor", "timing_s/weight_sync"} <= result.times.totals().keys()
+
+
+async def test_stop_strings_and_overlong_shaping_run_dry_too(planned: Planned) -> None:
+    results = await dry_run(
+        *planned('stages.rlvr.rollout.sampling.stop=[";"]', "stages.rlvr.rewards.overlong={buffer_tokens: 8}")
+    )
+    assert results["rlvr"].steps == 1
+
+
+async def test_a_grader_that_never_gives_a_verdict_is_told_in_one_line(planned: Planned, task: Path) -> None:
+    data = f"stages.rlvr.data={{source: jsonl, path: {task}/demonstrations.jsonl}}"
+    with pytest.raises(DryRunError, match=r"dry run of rlvr: TooManyFailures: .*reward_error.*reference"):
+        await dry_run(*planned(data))
+
+
+async def test_an_evaluation_without_a_verdict_is_an_error(planned: Planned, task: Path) -> None:
+    data = f"stages.rlvr.evaluation.data={{source: jsonl, path: {task}/demonstrations.jsonl}}"
+    with pytest.raises(DryRunError, match=r"dry run of rlvr: (EvaluationError|TooManyFailures)"):
+        await dry_run(*planned(data, "stages.rlvr.evaluation.prompts=4"))
+
+
+def test_a_graders_function_is_looked_up_while_planning(planned: Planned) -> None:
+    with pytest.raises(PlanError, match="brevty"):
+        planned("stages.rlvr.rewards.grader={name: python, options: {callable: 'json:brevty'}}")

@@ -1,0 +1,37 @@
+"""A scheduler's deadlines allow for the queues in front of engines and graders."""
+
+from collections.abc import Callable
+
+from roll_launch.config import RlvrStage
+from roll_launch.pipelines.scheduling import evaluation_policy, training_policy
+
+
+def test_a_batch_that_fits_the_engines_gets_the_deadline_of_one_completion(
+    stage: Callable[..., RlvrStage],
+) -> None:
+    policy = training_policy(stage("stages.rlvr.rollout.generate_deadline_s=100"))
+    assert (policy.groups_per_batch, policy.group_size) == (2, 4)
+    assert policy.generate_deadline_s == 100
+
+
+def test_every_round_of_a_queue_adds_a_deadline(stage: Callable[..., RlvrStage]) -> None:
+    few = stage(
+        "stages.rlvr.rollout.engine.max_batch=10",
+        "stages.rlvr.rollout.replicas=2",
+        "stages.rlvr.rollout.generate_deadline_s=100",
+        "stages.rlvr.rewards.deadline_s=5",
+        "stages.rlvr.rewards.concurrency=8",
+        "stages.rlvr.rewards.workers=2",
+    )
+    policy = evaluation_policy(few, 101)
+    assert policy.generate_deadline_s == 6 * 100
+    assert policy.grade_deadline_s == (7 + 1) * 5
+    assert policy.max_failures == 50
+
+
+def test_filters_are_those_of_the_configuration_and_evaluations_have_none(
+    stage: Callable[..., RlvrStage],
+) -> None:
+    filtered = stage("stages.rlvr.rollout.filters={zero_spread: true, mean_outside: [0.1, 0.9]}")
+    assert [each.name for each in training_policy(filtered).filters] == ["zero_spread", "mean_outside"]
+    assert evaluation_policy(filtered, 8).filters == ()
