@@ -21,7 +21,6 @@ from roll_rollout.torch_weights import weight_update
 from roll_rollout.transformers_engine import TransformersEngine
 from roll_scheduler import Generated, Graded, RolloutScheduler, SchedulerPolicy
 
-FILES = ("demonstrations", "train", "heldout")
 SHAPE = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
          "head_dim": 32, "intermediate_size": 384, "tie_word_embeddings": True}  # fmt: skip
 
@@ -29,7 +28,8 @@ SHAPE = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "
 async def train(task: Path, *, supervised_steps: int = 300, policy_steps: int = 80) -> tuple[float, float]:
     """Trains a 0.4 M-parameter model; returns its held-out accuracy before and after the policy steps."""
     write_files(task, seed=0)
-    files = [JsonlData(source="jsonl", path=task / f"{name}.jsonl") for name in FILES]
+    names = ("demonstrations", "train", "heldout")
+    files = [JsonlData(source="jsonl", path=task / f"{name}.jsonl") for name in names]
     demonstrations, prompts, held_out = map(open_rows, files)
     tokenizer, encoder = load_tokenizer(task / "tokenizer"), PromptEncoder(task / "tokenizer")
     model = random_model("qwen3", SHAPE, tokenizer=tokenizer)

@@ -9,7 +9,8 @@ import pytest
 from launched_run import ROOT
 
 EXAMPLE = ROOT / "examples" / "custom_trainer.py"
-LONGEST = 90
+LONGEST = 82
+"""Lines with something on them."""
 
 
 def _example() -> ModuleType:
@@ -39,6 +40,6 @@ def test_it_learns_what_the_quickstart_learns(tmp_path: Path) -> None:
 
 def test_it_fits_on_a_page_and_uses_neither_ray_nor_yaml() -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
-    assert text.count("\n") <= LONGEST
+    assert sum(bool(line.strip()) for line in text.splitlines()) <= LONGEST
     assert "import ray" not in text
     assert ".yaml" not in text

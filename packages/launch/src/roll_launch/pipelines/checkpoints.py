@@ -1,5 +1,6 @@
 """When a stage writes checkpoints, and how one becomes visible only when it is whole."""
 
+import asyncio
 import os
 import re
 import shutil
@@ -10,7 +11,6 @@ from roll_launch.errors import RollLaunchError
 from roll_launch.pipelines.stage import RunContext
 from roll_launch.roles import Trainer
 from roll_launch.run_directory import write_json
-from roll_launch.threads import in_daemon_thread
 from roll_launch.timing import PhaseTimes
 
 MANIFEST = "manifest.json"
@@ -47,7 +47,7 @@ class CheckpointSchedule:
         root = self._context.directory.checkpoints(self._stage)
         with times.phase("save_checkpoint"):
             await self._write(root / f"step_{step}", state=True, what=f"checkpoint of step {step}")
-            await in_daemon_thread(lambda: rotate(root, keep=self._config.keep), name="old checkpoints")
+            await asyncio.to_thread(rotate, root, keep=self._config.keep)
 
     async def final(self, times: PhaseTimes) -> None:
         """Writes the stage's model as a Hugging Face directory, which later stages start from."""
@@ -58,9 +58,9 @@ class CheckpointSchedule:
     async def _write(self, target: Path, *, state: bool, what: str) -> None:
         beside = target.with_name(target.name + ".tmp")
         async with self._context.waits.wait(what, deadline_s=self._config.deadline_s):
-            await in_daemon_thread(lambda: _emptied(beside), name=what)
+            await asyncio.to_thread(_emptied, beside)
             await self._trainer.save(beside, state=state)
-            await in_daemon_thread(lambda: commit(beside, target), name=what)
+            await asyncio.to_thread(commit, beside, target)
 
 
 def commit(beside: Path, target: Path) -> None:
