@@ -109,7 +109,7 @@ def test_metrics_have_the_names_and_values_that_people_look_for(
     assert metrics["training/rollout_probs_diff_max"] == pytest.approx(gaps.max(), rel=1e-6)
     assert metrics["training/rollout_probs_diff_std"] == pytest.approx(gaps.std(), rel=1e-6)
     computed = sum(s.response_tokens for s in samples[:4]) / sum(s.response_tokens for s in samples)
-    assert metrics["actor/computed_tokens"] == pytest.approx(computed)
+    assert metrics["actor/computed_share"] == pytest.approx(computed)
     assert {"actor/pg_loss", "actor/ppo_kl", "actor/pg_clipfrac", "actor/entropy"} <= metrics.keys()
     assert {"actor/grad_norm", "actor/lr", "actor/skipped_steps"} <= metrics.keys()
 
@@ -202,7 +202,7 @@ def test_leaving_zero_advantages_out_changes_no_weight(
         monkeypatch.setattr(Algorithm, "zero_advantage_is_inert", property(lambda _, inert=inert: inert))
         learner = make_learner()
         metrics = step(learner, samples, algorithm, mini_batches=3)
-        assert (metrics["actor/computed_tokens"] < 1) is inert
+        assert (metrics["actor/computed_share"] < 1) is inert
         results.append(weights(learner))
     for left_out, computed in zip(*results, strict=True):
         torch.testing.assert_close(left_out, computed, rtol=0, atol=1e-9)
@@ -211,7 +211,7 @@ def test_leaving_zero_advantages_out_changes_no_weight(
 def test_with_an_entropy_bonus_every_sample_is_computed(make_learner: Make, make_samples: Make) -> None:
     samples = make_samples((1, 1, 1, 1))
     metrics = step(make_learner(), samples, make_algorithm("dapo", entropy_coef=0.01))
-    assert metrics["actor/computed_tokens"] == 1
+    assert metrics["actor/computed_share"] == 1
     assert metrics["actor/grad_norm"] > 0
 
 
@@ -273,7 +273,7 @@ def test_kl_in_the_loss_pulls_towards_the_reference(
     algorithm = make_algorithm("grpo", kl={"placement": "loss", "estimator": "k2", "coef": 1.0})
     metrics = [step(learner, samples, algorithm, reference=reference) for _ in range(15)]
     assert metrics[-1]["actor/kl_loss"] < 0.7 * metrics[0]["actor/kl_loss"]
-    assert metrics[0]["actor/computed_tokens"] == 1
+    assert metrics[0]["actor/computed_share"] == 1
 
 
 def test_whitened_advantages_have_mean_zero_and_deviation_one_over_tokens(make_samples: Make) -> None:
@@ -362,6 +362,6 @@ def test_a_new_algorithm_is_a_function_and_a_name(make_learner: Make, make_sampl
     samples, learner = make_samples((1, 0, 0.5, 1)), make_learner()
     metrics = step(learner, samples, algorithm)
     assert metrics["critic/advantages/max"] == 0.5
-    assert metrics["actor/computed_tokens"] == 1
+    assert metrics["actor/computed_share"] == 1
     with pytest.raises(LearnerError, match="'off_policy' needs behavior_logprobs, which this batch lacks"):
         step(make_learner(), make_samples(behavior=False), algorithm)

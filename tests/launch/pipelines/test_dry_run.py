@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from roll_launch.config import RunConfig
+from roll_launch.data import DataError
 from roll_launch.dry_run import DryRunError, dry_run
 from roll_launch.plan import PlanError, StagePlan
 
@@ -26,16 +27,28 @@ async def test_stop_strings_and_overlong_shaping_run_dry_too(planned: Planned) -
     assert results["rlvr"].steps == 1
 
 
-async def test_a_grader_that_never_gives_a_verdict_is_told_in_one_line(planned: Planned, task: Path) -> None:
-    data = f"stages.rlvr.data={{source: jsonl, path: {task}/demonstrations.jsonl}}"
-    with pytest.raises(DryRunError, match=r"dry run of rlvr: TooManyFailures: .*reward_error.*reference"):
-        await dry_run(*planned(data))
+NEVER = "stages.rlvr.rewards.grader={name: python, options: {callable: 'json:loads'}}"
 
 
-async def test_an_evaluation_without_a_verdict_is_an_error(planned: Planned, task: Path) -> None:
-    data = f"stages.rlvr.evaluation.data={{source: jsonl, path: {task}/demonstrations.jsonl}}"
-    with pytest.raises(DryRunError, match=r"dry run of rlvr: (EvaluationError|TooManyFailures)"):
-        await dry_run(*planned(data, "stages.rlvr.evaluation.prompts=4"))
+async def test_a_grader_that_never_gives_a_verdict_is_told_in_one_line(planned: Planned) -> None:
+    with pytest.raises(
+        DryRunError, match=r"dry run of rlvr: (EvaluationError|TooManyFailures): .*json:loads requires s"
+    ):
+        await dry_run(*planned(NEVER))
+
+
+async def test_training_without_a_verdict_is_told_too(planned: Planned) -> None:
+    with pytest.raises(
+        DryRunError, match=r"dry run of rlvr: TooManyFailures: .*reward_error.*json:loads requires s"
+    ):
+        await dry_run(*planned(NEVER, "stages.rlvr.evaluation=null"))
+
+
+@pytest.mark.parametrize("part", ["data", "evaluation.data"])
+def test_rows_without_a_reference_are_refused_while_planning(planned: Planned, task: Path, part: str) -> None:
+    data = f"stages.rlvr.{part}={{source: jsonl, path: {task}/demonstrations.jsonl}}"
+    with pytest.raises(DataError, match=r"demonstrations.jsonl:1: no reference for grader exact"):
+        planned(data)
 
 
 def test_a_graders_function_is_looked_up_while_planning(planned: Planned) -> None:

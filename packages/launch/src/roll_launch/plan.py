@@ -17,11 +17,14 @@ from roll_rewards import RewardError, make_grader
 from roll_rollout import SamplingParams
 
 from roll_launch.config import ModelConfig, PretrainedModel, RandomModel, RlvrStage, RunConfig, SftStage
-from roll_launch.data import PromptEncoder, PromptOrder, Row, open_rows
+from roll_launch.data import DataError, PromptEncoder, PromptOrder, Row, open_rows
 from roll_launch.errors import RollLaunchError
 from roll_launch.roles import ModelSpec
 from roll_launch.run_directory import RunDirectory
 from roll_launch.seeds import derived_seed
+
+COMPARING_GRADERS = frozenset({"exact", "number"})
+"""Graders that have no verdict without a reference."""
 
 
 class PlanError(RollLaunchError):
@@ -177,6 +180,12 @@ def _plan_rlvr(stage: RlvrStage, model: ModelSpec, seed: int) -> RlvrPlan:
 
 
 def _encode(rows: Sequence[Row], encoder: PromptEncoder, stage: RlvrStage) -> PromptSet:
+    lacking = [row.origin for row in rows if row.reference is None]
+    if lacking and stage.rewards.grader.name in COMPARING_GRADERS:
+        raise DataError(
+            f"{lacking[0]}: no reference for grader {stage.rewards.grader.name} to compare with "
+            f"({len(lacking)} of {len(rows)} rows have none); name its column with `reference:`"
+        )
     encoded = encoder.encode_prompts(
         rows, max_prompt_tokens=stage.rollout.max_prompt_tokens, overlong=stage.rollout.overlong_prompts
     )

@@ -26,6 +26,9 @@ class RolloutWork:
         actors: Replicas, by name.
         workers: Reward workers; each completion goes to the next one.
         sampling: For every request.
+
+    Attributes:
+        last_failure: Kind and message of the latest ticket that failed, or "".
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class RolloutWork:
         self._turn = itertools.cycle(workers)
         self._sampling = sampling
         self._requests = itertools.count()
+        self.last_failure = ""
 
     def slots(self) -> dict[str, int]:
         """The replicas and how many tickets each takes at once."""
@@ -57,13 +61,13 @@ class RolloutWork:
         try:
             rollout = await actor.generate(request)
         except EngineError as error:
-            raise TicketFailed("engine", str(error)) from error
+            raise self._failed("engine", str(error)) from error
         except asyncio.CancelledError:
             # The engine must not go on with what nobody waits for; the abort itself is not waited for.
             _detach(actor.abort(request.id))
             raise
         if rollout.finish == "abort":
-            raise TicketFailed("abort", f"{replica} ended the request before its completion did")
+            raise self._failed("abort", f"{replica} ended the request before its completion did")
         return Generated(
             completion=rollout.completion,
             tokens=rollout.tokens,
@@ -79,8 +83,12 @@ class RolloutWork:
         """
         score = await next(self._turn).grade(completion, prompt.row.reference, prompt.row.columns)
         if score.failure is not None:
-            raise TicketFailed(f"reward_{score.failure.kind}", score.failure.message)
+            raise self._failed(f"reward_{score.failure.kind}", score.failure.message)
         return Graded(score=score, value=score.value)
+
+    def _failed(self, kind: str, message: str) -> TicketFailed:
+        self.last_failure = f"{kind}: {message}"
+        return TicketFailed(kind, message)
 
     async def record(self, path: Path, records: Sequence[RolloutRecord]) -> None:
         """Writes rollouts down; always the same worker, so that a file has one writer."""

@@ -90,7 +90,7 @@ class Evaluation:
         if not members:
             raise EvaluationError(
                 f"the evaluation after step {step} has no verdict; "
-                f"failed attempts by kind: {dict(batch.failures)}"
+                f"failed attempts by kind: {dict(batch.failures)}; the last one: {self._work.last_failure}"
             )
         scores = np.array([member.graded.value for member in members], dtype=np.float64)
         lengths = np.array([member.generated.tokens for member in members], dtype=np.float64)

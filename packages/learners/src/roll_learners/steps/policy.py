@@ -43,7 +43,7 @@ def policy_step(
     without a verdict (reward NaN), without a trained token and, if the algorithm says so, cut at
     their limit. Samples whose advantages are all 0 are counted in every denominator but not computed
     where they add exactly nothing to loss and gradient; token metrics are then means over the
-    computed tokens, whose share of all is `actor/computed_tokens`.
+    computed tokens, whose share of all is `actor/computed_share`.
 
     The old log-probs of the first mini-batch are those of its own forward pass where they are
     needed once; those of the others are computed before the first update.
@@ -183,7 +183,7 @@ class _Step:
             )
         metrics = merge_updates(updates)
         everything = len(deals) * total_counts(self.samples).tokens
-        return metrics | {"computed_tokens": metrics.pop("tokens") / everything}
+        return metrics | {"computed_share": metrics.pop("tokens") / everything}
 
     def _old_logprobs(
         self, active: npt.NDArray[np.bool_], deals: list[list[npt.NDArray[np.int64]]]

@@ -7,7 +7,7 @@ from roll_launch.config.section import Section
 
 
 class CheckpointConfig(Section):
-    """Checkpoints while a stage trains; its final model is always written."""
+    """Checkpoints while a stage trains; its final model is always written. See docs/runs.md."""
 
     every: Count | None = Field(
         default=None,
