@@ -47,6 +47,7 @@ OVERRIDES = {
         ["prepare.0.callable=roll_launch.tasks.sort_letters:write_file"],
         ["write_file"],
     ),
+    "more threads than a process can have": (["stages.rlvr.learner.threads=100000"], ["threads", "1024"]),
     "an unknown option of the command": (["--run-dirr", "x"], ["run-dirr"]),
 }
 
@@ -102,8 +103,14 @@ def test_bad_file_is_refused_with_its_place(
 
 @pytest.mark.parametrize(
     ("content", "named"),
-    [("", ["data.jsonl", "no rows"]), ("{not json\n", ["data.jsonl:1"]), ('{"text": 3}\n', ["data.jsonl:1"])],
-    ids=["empty data", "broken JSON", "a prompt that is no text"],
+    [
+        ("", ["data.jsonl", "no rows"]),
+        ("{not json\n", ["data.jsonl:1"]),
+        ('{"text": 3}\n', ["data.jsonl:1"]),
+        ('{"prompt": "b\\ud800a=", "reference": "ab"}\n', ["data.jsonl:1", "Unicode"]),
+        ("[" * 100_000 + "\n", ["data.jsonl:1", "nested"]),
+    ],
+    ids=["empty data", "broken JSON", "a prompt that is no text", "half a surrogate pair", "deep nesting"],
 )
 def test_bad_data_is_refused_with_its_line(
     refused: Callable[[list[str]], str], tmp_path: Path, content: str, named: list[str]
@@ -118,3 +125,11 @@ def test_an_old_run_is_not_written_into(refused: Callable[[list[str]], str], tmp
     (tmp_path / "old" / "summary.json").write_text("{}")
     assert "not empty" in refused(["run", str(QUICKSTART), "--run-dir", "old"])
     assert (tmp_path / "old" / "summary.json").read_text() == "{}"
+
+
+def test_a_users_function_that_exits_does_not_decide_the_exit_code(
+    refused: Callable[[list[str]], str], tmp_path: Path
+) -> None:
+    (tmp_path / "leaving.py").write_text("def rows():\n    raise SystemExit(0)\n")
+    data = "stages.rlvr.data={source: python, callable: 'leaving:rows'}"
+    assert "SystemExit" in refused(["run", str(QUICKSTART), data])

@@ -54,3 +54,12 @@ def test_rows_without_a_reference_are_refused_while_planning(planned: Planned, t
 def test_a_graders_function_is_looked_up_while_planning(planned: Planned) -> None:
     with pytest.raises(PlanError, match="brevty"):
         planned("stages.rlvr.rewards.grader={name: python, options: {callable: 'json:brevty'}}")
+
+
+async def test_a_step_that_trains_on_nothing_goes_on(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when every response of a batch is masked: the learner then reports no gradient and no rate."""
+    monkeypatch.setattr("roll_launch.dry_run.DRY_METRICS", {})
+    results = await dry_run(*planned())
+    assert results["rlvr"].steps == 1

@@ -44,7 +44,7 @@ def _import(module_name: str, path: str) -> ModuleType:
             f"callable {path!r}: no module named {error.name!r}; it must be installed or on PYTHONPATH"
         ) from error
     # The boundary to a user's module: whatever it raises while being imported becomes one message.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CallablePathError(
             f"callable {path!r}: importing {module_name} raised {type(error).__name__}: {error}"
         ) from error

@@ -53,7 +53,7 @@ def run_preparation(callable_path: str, directory: Path, arguments: Mapping[str,
         try:
             prepare(directory=scratch, **arguments)
         # The boundary to a user's callable: whatever it raises becomes one message.
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PreparationError(
                 f"preparation {callable_path} for {directory} raised {type(error).__name__}: {error}"
             ) from error

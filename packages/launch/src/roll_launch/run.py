@@ -23,7 +23,7 @@ from roll_launch.pipelines.stage import RunContext, StageResult
 from roll_launch.plan import StagePlan, plan_stages
 from roll_launch.processors import processors
 from roll_launch.roles import Runtime
-from roll_launch.run_directory import RunDirectory, environment_report, write_json
+from roll_launch.run_directory import RunDirectory, write_json
 from roll_launch.run_log import logged_to
 from roll_launch.summary import Outcome, account, run_summary
 from roll_launch.tracking import MetricLog
@@ -53,10 +53,9 @@ def run(config_path: Path, overrides: Sequence[str], *, run_dir: Path | None) ->
     directory = RunDirectory.claim(Path(config.directory), now=datetime.now(), exact=run_dir)
     with directory.released_on_error():
         plans = plan_stages(config, directory)
+    directory.describe(dump_config(config, secrets=loaded.document.secrets))
     if run_dir is None:
         directory.become_latest()
-    directory.config.write_text(dump_config(config, secrets=loaded.document.secrets), encoding="utf-8")
-    write_json(directory.environment, environment_report())
     console.print(f"{config.name}: {', '.join(plan.stage.name for plan in plans)} in {directory.root}")
     with logged_to(directory.log, console):
         outcome = asyncio.run(Run(config, plans, directory, console).execute())
@@ -103,7 +102,11 @@ class Run:
         finally:
             self._display.end()
         seconds = time.monotonic() - began
-        write_json(self._directory.summary, run_summary(self._config, outcome, self._results, seconds))
+        try:
+            write_json(self._directory.summary, run_summary(self._config, outcome, self._results, seconds))
+        except OSError as error:
+            # A full disk may be why the run failed; its first cause is to be told all the same.
+            logger.warning("%s was not written: %s", self._directory.summary, error)
         self._console.print(account(outcome, self._results, seconds))
         return outcome
 

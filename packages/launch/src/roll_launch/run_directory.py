@@ -58,6 +58,18 @@ class RunDirectory:
             raise RunDirectoryError(f"run directory {root} cannot be written: {error}") from error
         return cls(root=root.absolute())
 
+    def describe(self, config: str) -> None:
+        """Writes config.yaml and environment.json.
+
+        Raises:
+            RunDirectoryError: They cannot be written.
+        """
+        try:
+            self.config.write_text(config, encoding="utf-8")
+            write_json(self.environment, environment_report())
+        except OSError as error:
+            raise RunDirectoryError(f"run directory {self.root} cannot be written: {error}") from error
+
     def become_latest(self) -> None:
         """Points `latest` beside the directory at it, if it can; a user's file of that name is left alone."""
         link = self.root.parent / "latest"

@@ -239,6 +239,8 @@ class Reading(Generic[Schema]):
 
     def _constraint(self, model: type[BaseModel], detail: ErrorDetails, path: KeyPath) -> None:
         """A complaint of pydantic's, in our words."""
+        if detail["type"] == "default_factory_not_called":
+            return  # A consequence of another complaint, which is told by itself.
         location = tuple(detail["loc"])
         info = model.model_fields.get(str(location[0])) if location else None
         allowed = described_field(info) if info is not None else None

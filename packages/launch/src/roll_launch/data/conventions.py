@@ -30,8 +30,8 @@ from roll_launch.suggestion import did_you_mean
 PROMPT_COLUMNS = ("prompt", "messages", "conversations", "instruction", "question")
 RESPONSE_COLUMNS = ("response", "completion")
 REFERENCE_COLUMNS = ("reference", "ground_truth", "reward_model.ground_truth", "answer", "solution")
-GRADER_ARGUMENTS = ("response", "reference")
-"""Names that columns passed to graders cannot have."""
+GRADER_ARGUMENTS = ("self", "grader", "response", "reference", "deadline_s")
+"""Names of a grading's own arguments: columns of these names are not passed to graders."""
 SHAREGPT_ROLES = {
     "human": "user",
     "user": "user",

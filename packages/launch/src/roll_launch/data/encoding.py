@@ -234,6 +234,8 @@ class PromptEncoder:
         """Yields each row after encoding its texts with many others, which is several times quicker."""
         rest = iter(rows)
         while chunk := list(itertools.islice(rest, ROWS_TOGETHER)):
+            for row in chunk:
+                _refuse_lone_surrogates(row)
             texts = list({text for row in chunk for text in (row.prompt, row.response) if text})
             if texts:
                 encoded = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False)
@@ -275,3 +277,15 @@ def _generation_end_tokens(path: Path) -> list[int]:
     if listed is None:
         return []
     return [int(token) for token in (listed if isinstance(listed, list) else [listed])]
+
+
+def _refuse_lone_surrogates(row: Row) -> None:
+    """Half of a surrogate pair, which JSON can escape, is no text and cannot be encoded."""
+    for text in (row.prompt, row.response):
+        if text and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise DataError(
+                    f"{row.origin}: not Unicode text: {error.reason} at character {error.start}"
+                ) from error

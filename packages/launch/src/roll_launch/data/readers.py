@@ -143,13 +143,15 @@ def read_callable(path: str, arguments: Mapping[str, object]) -> Iterator[RawRow
     except DataError:
         raise
     # The boundary to a user's function: whatever it raises becomes one message.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise DataError(f"{path} raised after row {number}: {type(error).__name__}: {error}") from error
 
 
 def _json_object(line: str, origin: str) -> Mapping[str, object]:
     try:
         value = json.loads(line)
+    except RecursionError as error:
+        raise DataError(f"{origin}: nested too deeply: {line.strip():.80}") from error
     except json.JSONDecodeError as error:
         raise DataError(
             f"{origin}: not JSON ({error.msg} at column {error.colno}): {line.strip():.80}"

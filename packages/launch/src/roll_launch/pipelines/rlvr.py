@@ -104,7 +104,8 @@ class RlvrPipeline:
 
     async def _publish(self, metrics: Mapping[str, float]) -> None:
         """The new weights get the next version number and go to every replica."""
-        changed = metrics["actor/grad_norm"] > 0 and metrics["actor/lr"] > 0
+        # A batch whose every sample is masked is not trained on, and has neither of the two.
+        changed = metrics.get("actor/grad_norm", 0.0) > 0 and metrics.get("actor/lr", 0.0) > 0
         self._version += 1
         await self._sync.publish(self._version, weights_changed=changed)
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 Count = Annotated[int, Field(ge=1)]
+Threads = Annotated[int, Field(ge=1, le=1024)]
 NonNegative = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 Dtype = Literal["float32", "bfloat16"]

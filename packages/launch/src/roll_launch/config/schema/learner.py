@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
-from roll_launch.config.schema.kinds import Count, Device, NonNegative
+from roll_launch.config.schema.kinds import Count, Device, NonNegative, Threads
 from roll_launch.config.section import Finding, Section
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -66,7 +66,7 @@ class _LocalLearner(Section):
         },
     )
     device: Device = Field(default="cpu", description="`cpu`, or one device such as `cuda:0`.")
-    threads: Count | None = Field(default=None, description="CPU threads; null takes all processors.")
+    threads: Threads | None = Field(default=None, description="CPU threads; null takes all processors.")
 
 
 class SupervisedLearnerConfig(_LocalLearner):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from roll_launch.config.schema.kinds import Count, Device, NonNegative, Overlong, Seconds
+from roll_launch.config.schema.kinds import Count, Device, NonNegative, Overlong, Seconds, Threads
 from roll_launch.config.section import Finding, Section
 
 
@@ -19,7 +19,7 @@ class TransformersEngineConfig(Section):
         json_schema_extra={"also": ["max_num_seqs"]},
     )
     device: Device = Field(default="cpu", description="`cpu`, or one device such as `cuda:0`.")
-    threads: Count | None = Field(
+    threads: Threads | None = Field(
         default=None, description="CPU threads of a replica; null shares the processors."
     )
 
