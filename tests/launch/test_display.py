@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console
 from roll_launch.display import Display, DisplayError
+from roll_launch.screen import Screen
 
 
 class _Clock:
@@ -50,6 +51,22 @@ def test_a_terminal_gets_a_table_that_is_taken_away_at_the_end() -> None:
     display.step(3, {"critic/score/mean": 0.4})
     display.end()
     assert "3/10" in out.getvalue()
+    display.end()
+
+
+class _NobodyReads(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def test_a_run_goes_on_when_nobody_reads_its_screen_any_more() -> None:
+    display = Display(Console(file=Screen(_NobodyReads())))
+    display.begin("rlvr", 10)
+    display.step(1, {"critic/score/mean": 0.4})
+    display.say("still there")
     display.end()
 
 

@@ -25,6 +25,7 @@ from roll_launch.processors import processors
 from roll_launch.roles import Runtime
 from roll_launch.run_directory import RunDirectory, write_json
 from roll_launch.run_log import logged_to
+from roll_launch.screen import screen
 from roll_launch.summary import Outcome, account, run_summary
 from roll_launch.tracking import MetricLog
 from roll_launch.waits import Waits
@@ -47,7 +48,7 @@ def run(config_path: Path, overrides: Sequence[str], *, run_dir: Path | None) ->
     Raises:
         RollLaunchError: Bad input; nothing was started.
     """
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console = screen()
     loaded = load_inputs(config_path, overrides, console)
     config = loaded.config
     directory = RunDirectory.claim(Path(config.directory), now=datetime.now(), exact=run_dir)
@@ -59,7 +60,7 @@ def run(config_path: Path, overrides: Sequence[str], *, run_dir: Path | None) ->
     console.print(f"{config.name}: {', '.join(plan.stage.name for plan in plans)} in {directory.root}")
     with logged_to(directory.log, console):
         outcome = asyncio.run(Run(config, plans, directory, console).execute())
-    return _report(outcome, directory)
+    return _report(outcome, directory, console)
 
 
 class Run:
@@ -164,7 +165,7 @@ class Run:
         return Outcome(status="failed", cause=f"{type(cause).__name__}: {cause}", detail=detail)
 
 
-def _report(outcome: Outcome, directory: RunDirectory) -> int:
+def _report(outcome: Outcome, directory: RunDirectory, console: Console) -> int:
     """Says where everything is, a failure's first cause last; returns the exit code."""
     code = EXIT_CODES[outcome.status]
     lines = [f"summary, metrics, rollouts and models are in {directory.root}"]
@@ -173,7 +174,7 @@ def _report(outcome: Outcome, directory: RunDirectory) -> int:
         lines += [f"the run failed; its log is {directory.log}", str(outcome.cause)]
     # What others have printed comes first, so that a first cause is last on the screen.
     sys.stdout.flush()
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    console.print("\n".join(lines), markup=False)
     if code and _threads_are_busy():
         # Python would wait for a role's thread that still computes what nobody wants any more.
         sys.stdout.flush()
