@@ -19,10 +19,11 @@ from roll_hw import (
     transformer_shape,
 )
 
-from roll_launch.config import RlvrStage, RunConfig, derive, derived_rows, dump_config
+from roll_launch.config import RunConfig, derive, derived_rows, dump_config
 from roll_launch.dry_run import DRY_STEPS, dry_run
 from roll_launch.inputs import load_inputs
 from roll_launch.models import model_config_mapping
+from roll_launch.pipelines import specs
 from roll_launch.plan import RlvrPlan, SftPlan, StagePlan, plan_stages
 from roll_launch.processors import processors
 from roll_launch.run_directory import RunDirectory
@@ -94,23 +95,20 @@ def _data_rows(plan: StagePlan) -> list[tuple[str, str]]:
 
 def _layout_rows(config: RunConfig, plan: StagePlan) -> list[tuple[str, str]]:
     """Each role: how many processes, on which device, with how many threads."""
-    here, learner = processors(), plan.stage.learner
+    here, stage = processors(), plan.stage
     where = "Ray actor" if config.runtime.kind == "ray" else "thread of this process"
     rows = [("machine", f"{here} processors, platform {detect_platform().name}")]
-    rows.append(("trainer", f"1 {where} on {learner.device}, {learner.threads or here} threads"))
-    if isinstance(plan.stage, RlvrStage):
-        rollout = plan.stage.rollout
-        threads = rollout.engine.threads or max(1, here // rollout.replicas)
-        rows.append(
-            ("actors", f"{rollout.replicas} {where}(s) on {rollout.engine.device}, {threads} threads each; "
-             f"{rollout.engine.kind} engine, batch {rollout.engine.max_batch}")
-        )  # fmt: skip
-        rows.append(
-            (
-                "reward workers",
-                f"{plan.stage.rewards.workers} {where}(s), grader {plan.stage.rewards.grader.name}",
-            )
-        )
+    if isinstance(plan, SftPlan):
+        trainer = specs.supervised_trainer(plan, processors=here)
+    else:
+        trainer = specs.policy_trainer(plan, processors=here)
+    rows.append(("trainer", f"1 {where} on {stage.learner.device}, {trainer.threads} threads"))
+    if isinstance(plan, RlvrPlan):
+        rollout, rewards = plan.stage.rollout, plan.stage.rewards
+        actor = specs.actor(plan, processors=here)
+        placed = f"{rollout.replicas} {where}(s) on {rollout.engine.device}, {actor.threads} threads each"
+        rows.append(("actors", f"{placed}; {rollout.engine.kind} engine, batch {rollout.engine.max_batch}"))
+        rows.append(("reward workers", f"{rewards.workers} {where}(s), grader {rewards.grader.name}"))
     return rows
 
 
@@ -139,7 +137,7 @@ def _rollout_memory(plan: RlvrPlan, shape: TransformerShape, width: int) -> Memo
         shape,
         bytes_per_parameter=width,
         max_batch=rollout.engine.max_batch,
-        max_context=rollout.max_prompt_tokens + plan.sampling.max_tokens,
+        max_context=specs.actor(plan, processors=1).max_context,
     )
 
 

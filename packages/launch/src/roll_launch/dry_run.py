@@ -128,7 +128,7 @@ async def dry_run(config: RunConfig, plans: Sequence[StagePlan]) -> dict[str, St
                 interrupt=Interrupt(),
                 log=log,
                 display=Display(Console(file=io.StringIO())),
-                threads=1,
+                processors=1,
             )
             for plan in plans:
                 short = _shortened(plan)

@@ -122,7 +122,7 @@ class Run:
                 interrupt=self._interrupt,
                 log=log,
                 display=self._display,
-                threads=processors(),
+                processors=processors(),
             )
             for plan in self._plans:
                 pipeline = pipeline_of(plan, context)

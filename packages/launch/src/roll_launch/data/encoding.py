@@ -112,14 +112,10 @@ class PromptEncoder:
         dropped = 0
         for row in self._encoded_together(rows):
             ids = self.encode(row)
-            if max_prompt_tokens is None or len(ids) <= max_prompt_tokens:
+            if _fits(row, len(ids), max_prompt_tokens, overlong, what="the prompt has"):
                 kept.append((row, ids))
-            elif overlong == "drop":
-                dropped += 1
             else:
-                raise DataError(
-                    f"{row.origin}: the prompt has {len(ids)} tokens; allowed are {max_prompt_tokens}"
-                )
+                dropped += 1
         if not kept:
             raise DataError(f"no prompt is left: {dropped} had more than {max_prompt_tokens} tokens")
         return EncodedPrompts(prompts=tuple(kept), dropped=dropped)
@@ -150,14 +146,10 @@ class PromptEncoder:
             except EmptyResponseError:
                 empty += 1
                 continue
-            if max_tokens is None or len(ids) <= max_tokens:
+            if _fits(row, len(ids), max_tokens, overlong, what="prompt and response have"):
                 kept.append((ids, mask))
-            elif overlong == "drop":
-                dropped += 1
             else:
-                raise DataError(
-                    f"{row.origin}: prompt and response have {len(ids)} tokens; allowed are {max_tokens}"
-                )
+                dropped += 1
         if not kept:
             raise DataError(f"no sample is left: {dropped} were too long, {empty} had no response")
         return EncodedSamples(samples=tuple(kept), dropped=dropped, empty=empty)
@@ -277,6 +269,15 @@ def _generation_end_tokens(path: Path) -> list[int]:
     if listed is None:
         return []
     return [int(token) for token in (listed if isinstance(listed, list) else [listed])]
+
+
+def _fits(row: Row, length: int, limit: int | None, overlong: Literal["error", "drop"], *, what: str) -> bool:
+    """Whether a row of `length` tokens is kept; a longer one is dropped, or refused with a `DataError`."""
+    if limit is None or length <= limit:
+        return True
+    if overlong == "error":
+        raise DataError(f"{row.origin}: {what} {length} tokens; allowed are {limit}")
+    return False
 
 
 def _refuse_lone_surrogates(row: Row) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roll_rewards import Score
 from roll_rollout import EngineError, GenerateRequest, SamplingParams
-from roll_scheduler import Generated, Graded, RolloutScheduler, Ticket, TicketFailed
+from roll_scheduler import Batch, Generated, Graded, Member, RolloutScheduler, Ticket, TicketFailed
 
 from roll_launch.plan import Prompt
 from roll_launch.roles import Actor, Handle, RewardWorker, RolloutRecord
@@ -17,6 +17,8 @@ SLOTS_PER_ACTOR = 1024
 batches they form do not depend on the timing of the driver."""
 
 PENDING_SHOWN = 5
+
+RolloutBatch = Batch[Prompt, Handle, Score]
 
 
 class RolloutWork:
@@ -109,6 +111,11 @@ class RolloutWork:
             return f"{len(tickets)} tickets: " + "; ".join(shown) + (f"; and {more} more" if more else "")
 
         return describe
+
+
+def members_of(batch: RolloutBatch) -> list[Member[Handle, Score]]:
+    """The members of all groups, in order of group and member."""
+    return [member for group in batch.groups for member in group.members]
 
 
 _detached: set["asyncio.Task[None]"] = set()

@@ -4,7 +4,7 @@ import numpy as np
 from roll_scheduler import RolloutScheduler, SchedulerPolicy
 
 from roll_launch.errors import RollLaunchError
-from roll_launch.pipelines.collection import RolloutWork
+from roll_launch.pipelines.collection import RolloutWork, members_of
 from roll_launch.pipelines.scheduling import evaluation_policy
 from roll_launch.plan import PromptSet, RlvrPlan
 from roll_launch.seeds import derived_seed
@@ -86,7 +86,7 @@ class Evaluation:
             ),
         ):
             batch = await scheduler.next_batch()
-        members = [member for group in batch.groups for member in group.members]
+        members = members_of(batch)
         if not members:
             raise EvaluationError(
                 f"the evaluation after step {step} has no verdict; "

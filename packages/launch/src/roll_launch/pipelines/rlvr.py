@@ -8,23 +8,21 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
-from roll_rewards import Score, overlong_penalty
-from roll_scheduler import Batch, Member, RolloutScheduler
+from roll_rewards import overlong_penalty
+from roll_scheduler import RolloutScheduler
 
 from roll_launch.pipelines import specs
 from roll_launch.pipelines.checkpoints import CheckpointSchedule
-from roll_launch.pipelines.collection import RolloutWork
+from roll_launch.pipelines.collection import RolloutBatch, RolloutWork, members_of
 from roll_launch.pipelines.evaluation import Evaluation
 from roll_launch.pipelines.rollout_metrics import rollout_metrics
 from roll_launch.pipelines.scheduling import training_policy
 from roll_launch.pipelines.stage import RunContext, StageResult
-from roll_launch.plan import Prompt, RlvrPlan
-from roll_launch.roles import Actor, Handle, RewardWorker, RolloutRecord, ScoredRollout, Trainer
+from roll_launch.plan import RlvrPlan
+from roll_launch.roles import Actor, RewardWorker, RolloutRecord, ScoredRollout, Trainer
 from roll_launch.weight_sync import WeightSync
 
 Role = TypeVar("Role")
-
-RlvrBatch = Batch[Prompt, Handle, Score]
 
 
 class RlvrPipeline:
@@ -73,7 +71,7 @@ class RlvrPipeline:
                 await self._record(step, batch, samples)
         self._finish(step, batch, metrics)
 
-    async def _generate(self, step: int) -> RlvrBatch:
+    async def _generate(self, step: int) -> RolloutBatch:
         """Waits for the step's groups; the scheduler runs their completions and grades each as it ends."""
         stage = self._plan.stage
         async with self._context.waits.wait(
@@ -85,7 +83,7 @@ class RlvrPipeline:
             self._scheduler.publish(self._version)
             return await self._scheduler.next_batch()
 
-    def _score(self, batch: RlvrBatch) -> list[ScoredRollout]:
+    def _score(self, batch: RolloutBatch) -> list[ScoredRollout]:
         """Scores become rewards."""
         members = members_of(batch)
         rewards = np.array([member.graded.value for member in members], dtype=np.float64)
@@ -121,7 +119,7 @@ class RlvrPipeline:
             self._context.log.log(self._plan.stage.name, step, metrics)
         return metrics
 
-    async def _record(self, step: int, batch: RlvrBatch, samples: list[ScoredRollout]) -> None:
+    async def _record(self, step: int, batch: RolloutBatch, samples: list[ScoredRollout]) -> None:
         """Writes the step's rollouts for people to read."""
         prompts = {group.id: group.prompt for group in batch.groups}
         records = [
@@ -145,7 +143,7 @@ class RlvrPipeline:
         async with self._context.waits.wait(f"record of step {step}", deadline_s=deadline_s):
             await self._work.record(path, records)
 
-    def _finish(self, step: int, batch: RlvrBatch, metrics: dict[str, float]) -> None:
+    def _finish(self, step: int, batch: RolloutBatch, metrics: dict[str, float]) -> None:
         """Books the step."""
         tokens = sum(
             len(group.prompt.token_ids) + member.generated.tokens
@@ -182,9 +180,9 @@ class RlvrPipeline:
             ),
             asyncio.TaskGroup() as group,
         ):
-            trainer = runtime.start_trainer(specs.policy_trainer(plan, processors=context.threads))
+            trainer = runtime.start_trainer(specs.policy_trainer(plan, processors=context.processors))
             actors = runtime.start_actors(
-                specs.actor(plan, processors=context.threads), stage.rollout.replicas
+                specs.actor(plan, processors=context.processors), stage.rollout.replicas
             )
             workers = runtime.start_reward_workers(specs.reward_worker(plan), stage.rewards.workers)
             starts = (
@@ -212,8 +210,3 @@ class RlvrPipeline:
         )
         self._evaluation = Evaluation.of(plan, self._work, waits)
         self._checkpoints = CheckpointSchedule(stage.name, stage.checkpoint, trainer, self._context)
-
-
-def members_of(batch: RlvrBatch) -> list[Member[Handle, Score]]:
-    """The members of all groups, in order of group and member."""
-    return [member for group in batch.groups for member in group.members]

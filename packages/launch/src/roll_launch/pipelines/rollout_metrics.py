@@ -1,16 +1,14 @@
 """Metrics of a batch of rollouts that the driver can tell from scores and lengths alone."""
 
 import numpy as np
-from roll_rewards import Score, summarise_scores
-from roll_scheduler import Batch
+from roll_rewards import summarise_scores
 
-from roll_launch.plan import Prompt
-from roll_launch.roles import Handle
+from roll_launch.pipelines.collection import RolloutBatch, members_of
 
 
-def rollout_metrics(batch: Batch[Prompt, Handle, Score]) -> dict[str, float]:
+def rollout_metrics(batch: RolloutBatch) -> dict[str, float]:
     """Scores, truncation and failures of a batch, by the names people search for."""
-    members = [member for group in batch.groups for member in group.members]
+    members = members_of(batch)
     scores = np.array([member.graded.value for member in members], dtype=np.float64)
     truncated = np.array([member.generated.truncated for member in members], dtype=np.float64)
     metrics = {

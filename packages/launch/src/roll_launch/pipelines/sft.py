@@ -54,7 +54,7 @@ class SftPipeline:
 
     async def _start_trainer(self) -> Trainer:
         stage, context = self._plan.stage, self._context
-        spec = specs.supervised_trainer(self._plan, processors=context.threads)
+        spec = specs.supervised_trainer(self._plan, processors=context.processors)
         async with context.waits.wait("start of the trainer", deadline_s=stage.deadlines.start_s):
             return await context.runtime.start_trainer(spec)
 

@@ -23,7 +23,7 @@ class RunContext:
     interrupt: Interrupt
     log: MetricLog
     display: Display
-    threads: int
+    processors: int
 
 
 @dataclass(slots=True, kw_only=True)

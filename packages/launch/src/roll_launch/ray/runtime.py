@@ -34,7 +34,7 @@ class RayRuntime:
         self._actors: list[Remote] = []
 
     async def start_trainer(self, spec: TrainerSpec) -> Trainer:
-        actor = ray.remote(TrainerActor).options(num_cpus=CPUS["trainer"], name=None).remote()
+        actor = ray.remote(TrainerActor).options(num_cpus=CPUS["trainer"]).remote()
         self._actors.append(actor)
         trainer = RayTrainer(actor)
         await trainer.start(spec)
