@@ -14,6 +14,7 @@ from roll_scheduler import (
     SchedulerCore,
     SchedulerError,
     SchedulerPolicy,
+    SchedulerSnapshot,
     TicketFailed,
     may_train,
     staleness,
@@ -41,7 +42,8 @@ def generated(prompt, version=0):
 
 def admission(case):
     policy = SchedulerPolicy(groups_per_batch=case["batch"], group_size=1, max_staleness=case["bound"])
-    core = SchedulerCore(policy, replicas={"a": 1}, version=case["resume_version"])
+    resume = SchedulerSnapshot(version=case["resume_version"])
+    core = SchedulerCore(policy, replicas={"a": 1}, resume=resume)
     for _ in range(case["outstanding"]):
         core.admit(0.0)
     return {"may_submit": core.room}
@@ -193,7 +195,45 @@ def seeds(case):
     }
 
 
+def resume(case):
+    """Runs until the groups are as the case says, takes a snapshot, goes on from it."""
+    yielded = sorted({group for key in GROUPS for group in case.get(key, [])})
+    policy = SchedulerPolicy(groups_per_batch=1, group_size=1, max_staleness=len(yielded) - 1)
+    core = SchedulerCore(policy, replicas={"a": len(yielded)})
+    sent = {ticket.group: ticket for _ in yielded for ticket in commands(core.admit(0.0))}
+    for group in case["trained"]:
+        commands(core.generated(sent[group], tokens=1, oldest_version=0, truncated=False, now=0.0))
+        core.graded(sent[group], value=1.0, now=0.0)
+        core.take_batch()
+        core.open_batch()
+    for group in case.get("buffered", []):
+        commands(core.generated(sent[group], tokens=1, oldest_version=0, truncated=False, now=0.0))
+        core.graded(sent[group], value=1.0, now=0.0)
+    for group in case.get("dropped_as_stale", []):
+        core.generated(sent[group], tokens=1, oldest_version=-len(yielded), truncated=False, now=0.0)
+    snapshot = core.snapshot()
+    resumed = SchedulerCore(policy, replicas={"a": len(yielded)}, resume=snapshot)
+    again = []
+    while resumed.next_group <= yielded[-1]:
+        if not resumed.pass_over():
+            again += [ticket.group for ticket in commands(resumed.admit(0.0))]
+    open_groups = sorted(set(yielded) - set(case["trained"]) - set(case.get("dropped_as_stale", [])))
+    return {
+        "after_resume_trained_once": again,
+        "skipped": sorted(set(open_groups) - set(again)),
+        "resume_at": snapshot.first_group,
+    }
+
+
+GROUPS = ("yielded", "trained", "dropped_as_stale", "unresolved")
+
+
+def commands(made):
+    return [command.ticket for command in made]
+
+
 BOUND = {
+    "resume": resume,
     "admission": admission,
     "may_train": version_bound,
     "failures": failures,

@@ -10,6 +10,7 @@ from roll_scheduler import (
     SchedulerCore,
     SchedulerError,
     SchedulerPolicy,
+    SchedulerSnapshot,
     StarvationError,
     TicketState,
     TooManyFailures,
@@ -18,9 +19,10 @@ from roll_scheduler import (
 )
 
 
-def make_core(*, replicas=None, version=0, first_group=0, **policy):
+def make_core(*, replicas=None, version=0, first_group=0, resolved=(), **policy):
     policy = SchedulerPolicy(**{"groups_per_batch": 2, "group_size": 2, **policy})
-    return SchedulerCore(policy, replicas=replicas or {"a": 100}, version=version, first_group=first_group)
+    resume = SchedulerSnapshot(first_group=first_group, resolved=resolved, version=version)
+    return SchedulerCore(policy, replicas=replicas or {"a": 100}, resume=resume)
 
 
 def admit_all(core, now=0.0):

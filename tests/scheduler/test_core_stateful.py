@@ -94,6 +94,14 @@ class CoreMachine(RuleBasedStateMachine):
         pending = {item.ticket.id for item in self.core.pending(self.now)}
         self.ended |= self.admitted - pending - self.ready.keys() - self.ended
 
+    @rule()
+    def check_the_snapshot(self):
+        """It names exactly the groups that have not ended, whatever has happened."""
+        snapshot = self.core.snapshot()
+        ahead = set(range(snapshot.first_group, self.core.next_group)) - set(snapshot.resolved)
+        assert ahead == self.open_groups
+        assert snapshot.version == self.core.version
+
     @precondition(lambda self: self.core.room > 0)
     @rule()
     def admit(self):

@@ -11,6 +11,7 @@ from roll_scheduler import (
     RolloutScheduler,
     SchedulerError,
     SchedulerPolicy,
+    SchedulerSnapshot,
     StarvationError,
     TicketFailed,
     TooManyFailures,
@@ -90,7 +91,7 @@ def test_synchronous_scheduler_runs_nothing_between_batches(run_virtual, work):
                 await asyncio.sleep(100.0)
                 assert len(work.started) == started
                 assert scheduler.pending() == []
-                assert scheduler.next_group == 2 * version + 2
+                assert scheduler.snapshot().first_group == 2 * version + 2
 
     run_virtual(main())
 
@@ -306,7 +307,7 @@ def test_added_replica_takes_waiting_tickets(run_virtual, work):
         async with work.scheduler(make_policy(), replicas={"a": 1}) as scheduler:
             scheduler.publish(0)
             scheduler.add_replica("c", 1)
-            assert work.started == [] and scheduler.next_group == 0
+            assert work.started == [] and scheduler.snapshot().first_group == 0
             waiting = asyncio.ensure_future(scheduler.next_batch())
             await asyncio.sleep(0.5)
             scheduler.add_replica("b", 2)
@@ -327,12 +328,66 @@ def test_exhausted_prompts_give_a_smaller_batch_and_then_an_empty_one(run_virtua
 
 def test_resumed_run_continues_with_the_next_prompt_occurrence(run_virtual, work):
     async def main():
-        async with work.scheduler(make_policy(), first_group=10, version=5, run_seed=3) as scheduler:
+        resume = SchedulerSnapshot(first_group=10, version=5)
+        async with work.scheduler(make_policy(), resume=resume, run_seed=3) as scheduler:
             work.version = 5
             batch = await scheduler.next_batch()
         assert batch.version == 5
         assert [group.id for group in batch.groups] == [10, 11]
         assert batch.groups[0].members[1].ticket.seed == ticket_seed(3, 10, 1)
+
+    run_virtual(main())
+
+
+def test_resume_takes_up_what_was_pending_and_nothing_that_had_ended(run_virtual, work):
+    async def main():
+        work.seconds = lambda ticket: 100.0 if ticket.group in (0, 2) else 1.0
+        policy = make_policy(groups_per_batch=2, max_staleness=2, group_size=1)
+        async with work.scheduler(policy) as scheduler:
+            first = await scheduler.next_batch()
+            scheduler.publish(1)
+            snapshot = scheduler.snapshot()
+        assert [group.id for group in first.groups] == [1, 3]
+        assert (snapshot.first_group, snapshot.resolved, snapshot.version) == (0, (1, 3), 1)
+        work.seconds = lambda ticket: 1.0
+        work.version = 1
+        async with work.scheduler(policy, resume=snapshot) as scheduler:
+            batches = [await scheduler.next_batch() for _ in range(2)]
+        assert [group.id for batch in batches for group in batch.groups] == [0, 2, 4, 5]
+        assert [group.prompt for group in batches[0].groups] == ["p0", "p2"]
+        assert scheduler.ledger()["delivered"] == 6
+
+    run_virtual(main())
+
+
+def test_tickets_wait_for_a_replica_that_returns(run_virtual, work):
+    async def main():
+        async with work.scheduler(make_policy(), replicas={"a": 8}) as scheduler:
+            waiting = asyncio.ensure_future(scheduler.next_batch())
+            await asyncio.sleep(0.5)
+            scheduler.remove_replica("a", "died", returns=True)
+            await asyncio.sleep(20.0)
+            assert not waiting.done() and {late.state for late in scheduler.pending()} == {"waiting"}
+            scheduler.add_replica("a", 8)
+            batch = await waiting
+        assert [member.ticket.attempt for group in batch.groups for member in group.members] == [1] * 4
+        assert scheduler.metrics()["scheduler/redispatched"] == 4
+        assert batch.failures == {}
+
+    run_virtual(main())
+
+
+def test_a_replica_that_does_not_return_after_all_ends_the_wait(run_virtual, work):
+    async def main():
+        async with work.scheduler(make_policy(), replicas={"a": 8, "b": 1}) as scheduler:
+            waiting = asyncio.ensure_future(scheduler.next_batch())
+            await asyncio.sleep(0.5)
+            scheduler.remove_replica("a", "died", returns=True)
+            scheduler.add_replica("a", 8)
+            scheduler.remove_replica("a", "died again")
+            scheduler.remove_replica("b", "left")
+            with pytest.raises(SchedulerError, match="no replica is left"):
+                await waiting
 
     run_virtual(main())
 

@@ -14,6 +14,7 @@ from roll_scheduler.errors import (
 )
 from roll_scheduler.group_filter import GroupFilter, MeanOutside, ZeroSpread
 from roll_scheduler.policy import SchedulerPolicy
+from roll_scheduler.snapshot import SchedulerSnapshot
 from roll_scheduler.staleness import admissible, choose_groups, may_train, staleness
 from roll_scheduler.ticket import PendingTicket, Ticket, TicketState, ticket_seed
 
@@ -38,6 +39,7 @@ __all__ = [
     "SchedulerCore",
     "SchedulerError",
     "SchedulerPolicy",
+    "SchedulerSnapshot",
     "StarvationError",
     "Ticket",
     "TicketFailed",

@@ -17,6 +17,7 @@ from roll_scheduler.ledger import FAILED, Ledger
 from roll_scheduler.metrics import scheduler_metrics
 from roll_scheduler.placement import ReplicaSlots
 from roll_scheduler.policy import SchedulerPolicy
+from roll_scheduler.snapshot import SchedulerSnapshot, cursor
 from roll_scheduler.staleness import admissible, choose_groups, may_train, staleness
 from roll_scheduler.ticket import PendingTicket, Ticket, TicketState, ticket_seed
 
@@ -33,8 +34,7 @@ class SchedulerCore:
         policy: Sizes and bounds.
         replicas: Slots by name, in the order of preference among equally loaded ones.
         run_seed: Seed that ticket seeds derive from.
-        first_group: Occurrence number of the first prompt, > 0 after a resume.
-        version: Policy version at the start.
+        resume: Where to go on; None begins with group 0 at version 0.
 
     Raises:
         SchedulerError: If `replicas` is empty or one has no slot.
@@ -46,15 +46,16 @@ class SchedulerCore:
         *,
         replicas: Mapping[str, int],
         run_seed: int = 0,
-        first_group: int = 0,
-        version: int = 0,
+        resume: SchedulerSnapshot | None = None,
     ) -> None:
+        start = SchedulerSnapshot() if resume is None else resume
         self._policy = policy
         self._replicas = ReplicaSlots(replicas)
         self._run_seed = run_seed
-        self.next_group = first_group
-        self.version = version
-        self.ledger = Ledger()
+        self._skipped = frozenset(start.resolved)
+        self.next_group = start.first_group
+        self.version = start.version
+        self.ledger = Ledger(ends=start.ends, totals=start.totals)
         self._exhausted = False
         self._in_training = 0
         self._groups: dict[int, FlightGroup] = {}
@@ -81,6 +82,24 @@ class SchedulerCore:
         """Time at which `tick` next has something to do, None if nothing runs."""
         times = [at for at in (self._generating.next_at(), self._grading.next_at()) if at is not None]
         return min(times, default=None)
+
+    def snapshot(self) -> SchedulerSnapshot:
+        """Where a later core has to go on; groups that were delivered count as trained."""
+        first, resolved = cursor(self.next_group, self._groups, self._skipped)
+        return SchedulerSnapshot(
+            first_group=first,
+            resolved=resolved,
+            version=self.version,
+            ends=dict(self.ledger.ends),
+            totals=dict(self.ledger.totals),
+        )
+
+    def pass_over(self) -> bool:
+        """Whether the next prompt's group ended before the resume; if so it is passed over."""
+        if self.next_group not in self._skipped:
+            return False
+        self.next_group += 1
+        return True
 
     def open_batch(self) -> None:
         """The consumer asks for the next batch: it is done with the one before."""
@@ -123,9 +142,12 @@ class SchedulerCore:
         self._replicas.up(name, slots)
         return self._dispatch(now)
 
-    def replica_down(self, name: str, reason: str, now: float) -> list[Command]:
-        """A replica left or died: what runs on it is sent out again elsewhere, which costs no retry."""
-        self._replicas.down(name, reason)
+    def replica_down(self, name: str, reason: str, now: float, *, returns: bool = False) -> list[Command]:
+        """A replica left or died: what runs on it is sent out again elsewhere, which costs no retry.
+
+        If it `returns`, tickets may wait for it even when no other is left.
+        """
+        self._replicas.down(name, reason, returns=returns)
         commands: list[Command] = []
         orphans = [flight for flight in self._flights.values() if flight.replica == name]
         for flight in orphans:
@@ -351,7 +373,7 @@ class SchedulerCore:
         error = self.ledger.verdict(self._policy)
         if error is not None:
             raise error
-        if len(self._replicas):
+        if len(self._replicas) or self._replicas.returning:
             return
         waiting = sum(flight.state is TicketState.WAITING for flight in self._flights.values())
         if waiting:

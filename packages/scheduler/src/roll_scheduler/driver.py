@@ -16,6 +16,7 @@ from roll_scheduler.command import Abort, Command, Cut, Deliver, Drop, Generate,
 from roll_scheduler.core import SchedulerCore
 from roll_scheduler.errors import DeadlineExceeded, SchedulerError, TicketFailed
 from roll_scheduler.policy import SchedulerPolicy
+from roll_scheduler.snapshot import SchedulerSnapshot
 from roll_scheduler.ticket import PendingTicket, Ticket
 
 __all__ = ["RolloutScheduler"]
@@ -44,8 +45,7 @@ class RolloutScheduler(Generic[P, C, S]):
         replicas: Slots (tickets at a time) by name.
         policy: Sizes and bounds.
         run_seed: Seed that ticket seeds derive from.
-        first_group: Occurrence number of the first prompt, > 0 after a resume.
-        version: Policy version at the start.
+        resume: A snapshot to go on from; `prompts` then begins with that of its `first_group`.
         clock: Seconds, monotonic; deadlines and ages are measured by it.
 
     Raises:
@@ -61,13 +61,10 @@ class RolloutScheduler(Generic[P, C, S]):
         replicas: Mapping[str, int],
         policy: SchedulerPolicy,
         run_seed: int = 0,
-        first_group: int = 0,
-        version: int = 0,
+        resume: SchedulerSnapshot | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._core = SchedulerCore(
-            policy, replicas=replicas, run_seed=run_seed, first_group=first_group, version=version
-        )
+        self._core = SchedulerCore(policy, replicas=replicas, run_seed=run_seed, resume=resume)
         self._prompts: Iterator[P] = iter(prompts)
         self._generate = generate
         self._grade = grade
@@ -95,10 +92,10 @@ class RolloutScheduler(Generic[P, C, S]):
         if stuck and error is None:
             raise _ignored_cancellation(stuck)
 
-    @property
-    def next_group(self) -> int:
-        """Occurrence number of the next prompt: `first_group` of a resumed run when nothing is pending."""
-        return self._core.next_group
+    def snapshot(self) -> SchedulerSnapshot:
+        """Where a later scheduler has to go on. Groups that were delivered count as trained, so take it
+        between the training of a batch and the next `next_batch`; what is pending then is generated again."""
+        return self._core.snapshot()
 
     async def next_batch(self) -> Batch[P, C, S]:
         """The next `groups_per_batch` complete groups; fewer, maybe none, when the prompts are exhausted.
@@ -141,15 +138,20 @@ class RolloutScheduler(Generic[P, C, S]):
         """
         self._advance(self._core.replica_up(name, slots, self._clock()))
 
-    def remove_replica(self, name: str, reason: str = "removed") -> None:
+    def remove_replica(self, name: str, reason: str = "removed", *, returns: bool = False) -> None:
         """Removes a replica that died or is wanted elsewhere; its tickets are sent out again on others.
 
         When none is left, the waiting `next_batch` raises.
 
+        Args:
+            name: The replica.
+            reason: For messages.
+            returns: Whether `add_replica` will bring it back; its tickets then wait, if there is no other.
+
         Raises:
             SchedulerError: If there is no such replica.
         """
-        commands = self._core.replica_down(name, reason, self._clock())
+        commands = self._core.replica_down(name, reason, self._clock(), returns=returns)
         logger.warning("replica %r left (%s)", name, reason)
         self._advance(commands)
 
@@ -201,6 +203,8 @@ class RolloutScheduler(Generic[P, C, S]):
             except Exception as error:  # boundary to the caller's prompts: next_batch raises it
                 self._fail(error)
                 return
+            if self._core.pass_over():
+                continue
             group = self._core.next_group
             self._prompt_of[group], self._generated[group], self._graded[group] = prompt, {}, {}
             self._carry_out(self._core.admit(self._clock()))

@@ -1,6 +1,7 @@
 """What happened to tickets and groups, in numbers, over the run and since the last batch."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 from roll_scheduler.errors import SchedulerError, StarvationError, TooManyFailures
 from roll_scheduler.policy import SchedulerPolicy
@@ -13,6 +14,10 @@ FAILED = "failed"
 class Ledger:
     """Counters of one core.
 
+    Args:
+        ends: Tickets that ended before a resume.
+        totals: Counts of before a resume.
+
     Attributes:
         ends: Tickets that ended, by how: `"delivered"`, `"failed"` (out of retries), `"group_failed"` (its
             group lost too many members), `"stale"`, `"filter:<name>"`, `"closed"`.
@@ -22,11 +27,11 @@ class Ledger:
             delivered and dropped groups.
     """
 
-    def __init__(self) -> None:
-        self.ends: Counter[str] = Counter()
+    def __init__(self, *, ends: Mapping[str, int], totals: Mapping[str, int]) -> None:
+        self.ends: Counter[str] = Counter(ends)
         self.failures: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
-        self.totals: Counter[str] = Counter()
+        self.totals: Counter[str] = Counter(totals)
         self._last_failure = ""
 
     def failure(self, kind: str, message: str) -> None:

@@ -24,6 +24,7 @@ class ReplicaSlots:
         self._running: dict[str, int] = {}
         self._free = 0
         self.lost: dict[str, str] = {}
+        self.returning: set[str] = set()
         for name, slots in replicas.items():
             self.up(name, slots)
 
@@ -47,13 +48,16 @@ class ReplicaSlots:
         self._running[name] = 0
         self._free += slots
         self.lost.pop(name, None)
+        self.returning.discard(name)
 
-    def down(self, name: str, reason: str) -> None:
-        """Removes a replica together with what runs on it."""
+    def down(self, name: str, reason: str, *, returns: bool = False) -> None:
+        """Removes a replica together with what runs on it; it may be one that `returns`."""
         if name not in self._slots:
             raise SchedulerError(f"replica {name!r} is not there; live replicas are {self.names()}")
         self._free -= self._slots.pop(name) - self._running.pop(name)
         self.lost[name] = reason
+        if returns:
+            self.returning.add(name)
 
     def take(self, avoid: frozenset[str] = frozenset()) -> str | None:
         """Takes a slot and returns its replica, None if there is none.
