@@ -72,7 +72,7 @@ async def train(task: Path, *, supervised_steps: int = 300, policy_steps: int = 
     for version in range(1, policy_steps + 1):
         members = [member for group in (await rollouts.next_batch()).groups for member in group.members]
         samples = [sample_of(member) for member in members]
-        metrics = policy_step(learner, samples, algorithm, mini_batches=2, epochs=1, rng=rng)
+        metrics = policy_step(learner, samples, algorithm, mini_batches=2, epochs=1, rng=rng).metrics
         await engine.update_weights(weight_update(learner.export_weights(), version=version))
         rollouts.publish(version)
         print(f"step {version}  reward {metrics['critic/rewards/mean']:.3f}")

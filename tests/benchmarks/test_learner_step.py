@@ -64,12 +64,12 @@ def test_policy_step(
     benchmark: BenchmarkFixture, learner: LocalLearner, make_samples: Callable[..., list[Sample]]
 ) -> None:
     samples, algorithm, rng = make_samples(16, 8), make_algorithm("dapo"), np.random.default_rng(0)
-    metrics = benchmark(lambda: policy_step(learner, samples, algorithm, mini_batches=2, epochs=1, rng=rng))
-    assert metrics["actor/skipped_steps"] == 0
+    done = benchmark(lambda: policy_step(learner, samples, algorithm, mini_batches=2, epochs=1, rng=rng))
+    assert done.skipped == ()
 
 
 def test_supervised_step(
     benchmark: BenchmarkFixture, learner: LocalLearner, make_samples: Callable[..., list[Sample]]
 ) -> None:
     samples = make_samples(64, 1)
-    assert benchmark(lambda: supervised_step(learner, samples))["actor/nll"] > 0
+    assert benchmark(lambda: supervised_step(learner, samples)).metrics["actor/nll"] > 0

@@ -1,8 +1,10 @@
 """Fixtures that run the quickstart's configuration as a user does."""
 
 import os
+import shutil
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,14 @@ from launched_run import QUICKSTART, Finished, command
 def workspace(tmp_path: Path) -> Path:
     """An empty working directory, where runs and prepared data go."""
     return tmp_path
+
+
+@pytest.fixture
+def short_workspace() -> Iterator[Path]:
+    """The same with a short path, because Ray makes Unix sockets below it."""
+    folder = Path(tempfile.mkdtemp(prefix="w", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

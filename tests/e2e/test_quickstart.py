@@ -13,6 +13,7 @@ def test_the_quickstart_learns_to_sort_letters(launch: Callable[..., Finished]) 
     assert done.code == 0, done.err
     assert 0.30 <= done.summary["eval/accuracy/before"] <= 0.60
     assert done.summary["eval/accuracy/after"] >= 0.90
+    assert done.summary["alarms"] == []
 
 
 def test_a_control_with_learning_rate_zero_stays_flat(launch: Callable[..., Finished]) -> None:

@@ -4,6 +4,7 @@ import io
 
 import pytest
 from rich.console import Console
+from roll_launch.alarms import Alarm
 from roll_launch.display import Display, DisplayError
 from roll_launch.screen import Screen
 
@@ -52,6 +53,42 @@ def test_a_terminal_gets_a_table_that_is_taken_away_at_the_end() -> None:
     display.end()
     assert "3/10" in out.getvalue()
     display.end()
+
+
+ALARM = Alarm(
+    name="kl_explosion",
+    stage="rlvr",
+    step=3,
+    metric="actor/ppo_kl",
+    value=0.8,
+    threshold=0.1,
+    message="Too far.",
+)
+
+
+def test_an_alarm_is_a_line_that_stays_and_steps_count_them_from_then_on() -> None:
+    display, out, _ = _plain()
+    display.begin("rlvr", 10)
+    display.step(1, {"critic/score/mean": 0.4})
+    display.alarm(ALARM)
+    display.step(10, {"critic/score/mean": 0.4})
+    display.alarm_over("kl_explosion", 10)
+    first, *lines = out.getvalue().splitlines()
+    assert "alarms" not in first
+    assert lines[0] == "rlvr  step 3/10  ALARM kl_explosion: Too far."
+    assert lines[1].endswith("reward 0.400  alarms 1, last kl_explosion (step 3)")
+    assert lines[2] == "rlvr  step 10/10  alarm kl_explosion is over"
+
+
+def test_the_table_of_a_terminal_counts_alarms_too() -> None:
+    out = io.StringIO()
+    display = Display(Console(file=out, force_terminal=True, width=120))
+    display.begin("rlvr", 10)
+    display.alarm(ALARM)
+    display.step(4, {"critic/score/mean": 0.4})
+    display.end()
+    assert "ALARM kl_explosion: Too far." in out.getvalue()
+    assert "1, last kl_explosion (step 3)" in out.getvalue()
 
 
 class _NobodyReads(io.StringIO):

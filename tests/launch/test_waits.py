@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from roll_launch.waits import WaitExpired, Waits
+from roll_launch.waits import WaitExpired, Waits, listed
 
 
 async def test_a_wait_that_ends_in_time_leaves_nothing_open() -> None:
@@ -73,3 +73,9 @@ async def test_the_watchdog_reports_a_wait_that_lasts_and_what_it_hangs_on() -> 
     async with waits.watch(), waits.wait("update of step 2", deadline_s=30, pending=lambda: "trainer"):
         await asyncio.wait_for(heard.wait(), 10)
     assert "of at most 30 s for update of step 2: trainer" in lines[0]
+
+
+def test_of_many_names_the_first_are_listed_with_a_count() -> None:
+    assert listed({"reward-0", "actor-1"}) == "actor-1, reward-0"
+    many = listed(f"actor-{index:03}" for index in range(256))
+    assert many.startswith("actor-000, actor-001, ") and many.endswith("actor-007 and 248 more")

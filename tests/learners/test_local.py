@@ -105,7 +105,7 @@ def test_an_update_is_one_adamw_step_on_the_clipped_gradient(make_model: Make, m
     samples = make_samples()
     settings = OptimizerSettings(learning_rate=0.1, max_grad_norm=0.01, weight_decay=0.1, betas=(0.8, 0.9))
     learner = LocalLearner(make_model(), optimizer=settings)
-    metrics = learner.update(samples, SupervisedObjective())
+    metrics = learner.update(samples, SupervisedObjective()).metrics
     twin = make_model()
     loss = -torch.cat(
         [
@@ -129,7 +129,7 @@ def test_an_update_is_one_adamw_step_on_the_clipped_gradient(make_model: Make, m
 
 def test_the_rate_follows_the_schedule(make_learner: Make, make_samples: Make) -> None:
     learner = make_learner(learning_rate=0.1, schedule="linear", warmup_steps=2, total_steps=4)
-    rates = [learner.update(make_samples(), SupervisedObjective())["lr"] for _ in range(5)]
+    rates = [learner.update(make_samples(), SupervisedObjective()).metrics["lr"] for _ in range(5)]
     assert rates == pytest.approx([0.05, 0.1, 0.1, 0.05, 0.0])
 
 
@@ -143,20 +143,21 @@ def test_a_loss_that_is_not_finite_skips_the_step_and_names_the_samples(
     advantages = advantages_of(samples)
     advantages[3] = np.full_like(advantages[3], poison)
     with caplog.at_level(logging.WARNING):
-        metrics = learner.update(
+        result = learner.update(
             samples,
             PolicyObjective(make_algorithm("dapo")),
             indices=[100 + i for i in range(len(samples))],
             advantages=advantages,
         )
-    assert metrics == {"skipped_steps": 1.0, "tokens": total_counts(samples).tokens}
-    assert "loss is not finite" in caplog.text
-    assert "103" in caplog.text
-    assert "100, 101, 102, 103" not in caplog.text
+    assert result.metrics == {"skipped_steps": 1.0, "tokens": total_counts(samples).tokens}
+    assert result.skipped is not None
+    assert (result.skipped.update, result.skipped.what, result.skipped.samples) == (1, "loss", (103,))
+    assert not np.isfinite(result.skipped.loss)
+    assert "loss is not finite in samples [103]" in caplog.text
     assert learner.updates == 1
     assert all(torch.equal(tensor, before[name]) for name, tensor in learner.export_weights())
     assert torch.equal(learner.state_dict()["optimizer"]["state"][0]["exp_avg"], state)
-    assert learner.update(samples, SupervisedObjective())["skipped_steps"] == 0
+    assert learner.update(samples, SupervisedObjective()).metrics["skipped_steps"] == 0
 
 
 class SquareRootOfZero(SupervisedObjective):
@@ -172,9 +173,57 @@ def test_a_gradient_that_is_not_finite_skips_the_step(
 ) -> None:
     learner = make_learner()
     before = weights(learner)
-    assert learner.update(make_samples(), SquareRootOfZero())["skipped_steps"] == 1
+    skipped = learner.update(make_samples(), SquareRootOfZero()).skipped
+    assert skipped is not None
+    assert (skipped.what, skipped.loss, skipped.samples) == ("gradient", 0, tuple(range(8)))
     assert "gradient is not finite in samples [0, 1, 2, 3, 4, 5, 6, 7]" in caplog.text
     assert all(torch.equal(tensor, before[name]) for name, tensor in learner.export_weights())
+
+
+class RootOfDistance(SupervisedObjective):
+    """Its gradient is infinite at samples whose column `distance` is 0, and its loss is finite."""
+
+    def terms(self, tokens: Any) -> Any:
+        moved = tokens.logprobs - tokens.logprobs.detach()
+        return super().terms(tokens)._replace(loss=(moved + tokens.columns["distance"]).abs().sqrt().sum())
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [17, 4096])
+@pytest.mark.parametrize("columns_of", ["samples", "tokens"])
+def test_the_samples_whose_gradient_is_not_finite_are_named_whatever_shares_their_pass(
+    make_learner: Make, make_samples: Make, micro_batch_tokens: int, columns_of: str
+) -> None:
+    samples, learner = make_samples(), make_learner(micro_batch_tokens=micro_batch_tokens)
+    before = weights(learner)
+    distances = np.ones(len(samples))
+    distances[[2, 5]] = 0
+    column = (
+        distances
+        if columns_of == "samples"
+        else [np.full(len(s.token_ids), d) for s, d in zip(samples, distances, strict=True)]
+    )
+    result = learner.update(samples, RootOfDistance(), indices=range(10, 18), distance=column)
+    assert result.skipped is not None
+    assert (result.skipped.what, result.skipped.samples) == ("gradient", (12, 15))
+    assert np.isfinite(result.skipped.loss)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in learner.export_weights())
+    assert all(parameter.grad is None for parameter in learner.model.parameters())
+
+
+def test_a_sample_that_is_not_finite_in_a_shared_row_is_told_from_the_others_of_its_group(
+    make_learner: Make,
+) -> None:
+    prompt = np.array([3, 4, 5], np.int32)
+    samples = [
+        Sample.from_completion(prompt, np.array([7, 8, 9 + i], np.int32), reward=float(i % 2), group=0)
+        for i in range(6)
+    ]
+    advantages = advantages_of(samples)
+    advantages[4] = np.full_like(advantages[4], np.nan)
+    learner = make_learner(dtype=torch.float32)
+    result = learner.update(samples, PolicyObjective(make_algorithm("grpo")), advantages=advantages)
+    assert result.skipped is not None
+    assert result.skipped.samples == (4,)
 
 
 def test_two_steps_saved_loaded_and_two_more_are_four_steps_to_the_last_bit(
@@ -188,7 +237,7 @@ def test_two_steps_saved_loaded_and_two_more_are_four_steps_to_the_last_bit(
         return [
             policy_step(
                 learner, batches[i], algorithm, mini_batches=2, epochs=1, rng=np.random.default_rng(i)
-            )
+            ).metrics
             for i in steps
         ]
 
@@ -290,8 +339,8 @@ def test_an_update_of_samples_that_add_nothing_equals_computing_them(
     for learner in (computed, left_out):
         learner.update(samples, SupervisedObjective())
     computed.update(samples, objective, advantages=zeros)
-    metrics = left_out.update([], objective, totals=Totals(tokens=9, sequences=8), advantages=[])
-    assert metrics["grad_norm"] == 0
+    result = left_out.update([], objective, totals=Totals(tokens=9, sequences=8), advantages=[])
+    assert result.metrics["grad_norm"] == 0
     for (_, a), (_, b) in zip(computed.export_weights(), left_out.export_weights(), strict=True):
         assert torch.equal(a, b)
 
@@ -304,5 +353,5 @@ def test_a_temperature_not_above_zero_is_refused(make_learner: Make, temperature
 
 def test_supervised_steps_learn_the_demonstrations(make_learner: Make, make_samples: Make) -> None:
     learner, samples = make_learner(learning_rate=3e-2), make_samples()
-    losses = [supervised_step(learner, samples)["actor/nll"] for _ in range(30)]
+    losses = [supervised_step(learner, samples).metrics["actor/nll"] for _ in range(30)]
     assert losses[-1] < 0.5 * losses[0]

@@ -37,6 +37,7 @@ def test_at_the_weights_of_the_step_the_ratio_is_one() -> None:
     assert terms.loss.item() == pytest.approx(-(1 - 1 - 1 + 2) / 4)
     assert terms.metrics["ppo_kl"].values.tolist() == [0, 0, 0, 0]
     assert terms.metrics["pg_clipfrac"].values.tolist() == [0, 0, 0, 0]
+    assert terms.metrics["ratio"].values.tolist() == [1, 1, 1, 1]
 
 
 def test_kl_and_entropy_are_summed_like_the_policy_loss() -> None:
@@ -48,6 +49,7 @@ def test_kl_and_entropy_are_summed_like_the_policy_loss() -> None:
     assert PolicyObjective(algorithm).entropy == "gradient"
     assert terms.loss.item() == pytest.approx(0.5 * (2.0**2 / 2 / 4) - 0.1 * 3.0)
     assert terms.metrics["kl_loss"].values.item() == pytest.approx(0.5)
+    assert terms.metrics["ref_kl"].values.tolist() == pytest.approx([0, 0, 0, 2])
 
 
 def test_the_gap_to_the_engine_is_measured_at_the_old_weights() -> None:

@@ -17,7 +17,9 @@ from roll_learners import (
     LocalScorer,
     PolicyLoss,
     Sample,
+    StepResult,
     Totals,
+    UpdateResult,
     make_algorithm,
     policy_step,
 )
@@ -45,17 +47,22 @@ class RecordingLearner:
         totals: Any = None,
         indices: Any = None,
         **columns: Any,
-    ) -> dict[str, float]:
+    ) -> UpdateResult:
         self.updates.append({"samples": list(samples), "totals": totals, "indices": indices, **columns})
-        return {"skipped_steps": 0.0, "tokens": float(sum(s.response_tokens for s in samples)), "lr": 0.1}
+        tokens = float(sum(s.response_tokens for s in samples))
+        return UpdateResult(metrics={"skipped_steps": 0.0, "tokens": tokens, "lr": 0.1})
 
 
-def step(
+def result_of(
     learner: Any, samples: Sequence[Sample], algorithm: Algorithm | str = "dapo", **arguments: Any
-) -> Any:
+) -> StepResult:
     settings: dict[str, Any] = {"mini_batches": 2, "epochs": 1, "rng": np.random.default_rng(0)}
     chosen = make_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
     return policy_step(learner, samples, chosen, **(settings | arguments))
+
+
+def step(learner: Any, samples: Sequence[Sample], *arguments: Any, **settings: Any) -> dict[str, float]:
+    return result_of(learner, samples, *arguments, **settings).metrics
 
 
 def weights(learner: LocalLearner) -> list[torch.Tensor]:
@@ -276,6 +283,33 @@ def test_kl_in_the_loss_pulls_towards_the_reference(
     assert metrics[0]["actor/computed_share"] == 1
 
 
+@pytest.mark.parametrize(("placement", "estimator"), [("loss", "k2"), ("reward", "k1")])
+def test_the_distance_from_the_reference_is_a_token_mean_wherever_it_is_charged(
+    make_learner: Make, make_samples: Make, placement: str, estimator: str
+) -> None:
+    learner, samples = make_learner(learning_rate=0.0), make_samples()
+
+    class Nearby:
+        def logprobs(self, samples: Sequence[Sample]) -> list[np.ndarray]:
+            own = learner.logprobs(samples)
+            return [np.where(s.response_mask, c - 0.5, 0) for s, c in zip(samples, own, strict=True)]
+
+    kl = {"placement": placement, "estimator": estimator, "coef": 0.1}
+    metrics = step(learner, samples, make_algorithm("grpo", kl=kl), reference=Nearby())
+    assert metrics["actor/ref_kl"] == pytest.approx({"k1": 0.5, "k2": 0.125}[estimator])
+
+
+def test_ratios_spread_only_where_weights_moved_since_the_step_began(
+    make_learner: Make, make_samples: Make
+) -> None:
+    samples = make_samples((1, 0, 0, 1, 1, 0, 1, 0))
+    once = step(make_learner(), samples, mini_batches=1)
+    assert (once["actor/ratio_mean"], once["actor/ratio_max"], once["actor/ratio_std"]) == (1, 1, 0)
+    again = step(make_learner(learning_rate=0.05), samples, mini_batches=1, epochs=3)
+    assert again["actor/ratio_max"] > 1.2
+    assert again["actor/ratio_std"] > 0.1
+
+
 def test_whitened_advantages_have_mean_zero_and_deviation_one_over_tokens(make_samples: Make) -> None:
     learner, samples = RecordingLearner(), make_samples()
     step(learner, samples, "reinforce_plus_plus_baseline", mini_batches=1)
@@ -299,11 +333,13 @@ def test_an_update_that_is_not_finite_is_counted_and_the_others_go_on(
             return columns
 
     algorithm = make_algorithm("grpo", kl={"placement": "loss", "estimator": "k3", "coef": 0.1})
-    metrics = step(learner, samples, algorithm, mini_batches=4, reference=Poisoned())
-    assert metrics["actor/skipped_steps"] == 1
-    assert learner.updates == 3
+    result = result_of(learner, samples, algorithm, mini_batches=2, reference=Poisoned())
+    [skipped] = result.skipped
+    assert (skipped.what, skipped.samples) == ("loss", (2,))
+    assert result.metrics["actor/skipped_steps"] == 1
+    assert (learner.updates, result.updates) == (1, 1)
     assert "in samples [2]" in caplog.text
-    assert np.isfinite(list(metrics.values())).all()
+    assert np.isfinite(list(result.metrics.values())).all()
     assert all(tensor.isfinite().all() for tensor in weights(learner))
 
 

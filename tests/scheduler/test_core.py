@@ -442,6 +442,8 @@ def test_pending_names_what_is_waited_for_oldest_first():
         (2, "running", 3.0, "a"),
         (3, "running", 2.0, "a"),
     ]
+    assert core.pending(15.0, most=2) == pending[:2]
+    assert core.pending_count() == 3
 
 
 def test_metrics_count_states_and_the_run():

@@ -1,6 +1,7 @@
 """The live scheduler, in virtual time."""
 
 import asyncio
+import itertools
 import logging
 
 import pytest
@@ -574,6 +575,39 @@ def test_reward_without_a_verdict_is_a_failure(run_virtual, work):
             batch = await scheduler.next_batch()
         assert batch.failures == {"value": 4}
         assert [len(group.members) for group in batch.groups] == [2, 2]
+
+    run_virtual(main())
+
+
+def test_other_tasks_get_turns_while_thousands_of_tickets_start(run_virtual, work):
+    async def main():
+        async with work.scheduler(
+            make_policy(groups_per_batch=640, group_size=4), prompts=1000, replicas={"a": 4096}
+        ) as scheduler:
+            waiting = asyncio.ensure_future(scheduler.next_batch())
+            started = [0]
+            while started[-1] < 2560:
+                await asyncio.sleep(0)
+                started.append(len(work.started))
+            assert max(after - before for before, after in itertools.pairwise(started)) == 512
+            assert [ticket.id for ticket, _ in work.started] == list(range(2560))
+            assert len((await waiting).groups) == 640
+
+    run_virtual(main())
+
+
+def test_closing_while_tickets_are_being_started_leaves_none(run_virtual, work):
+    async def main():
+        scheduler = work.scheduler(
+            make_policy(groups_per_batch=640, group_size=4), prompts=1000, replicas={"a": 4096}
+        )
+        waiting = asyncio.ensure_future(scheduler.next_batch())
+        await asyncio.sleep(0)
+        await scheduler.aclose()
+        with pytest.raises(SchedulerError, match="closed"):
+            await waiting
+        assert scheduler.pending_count() == 0
+        assert len(work.started) <= 512
 
     run_virtual(main())
 

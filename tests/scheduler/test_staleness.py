@@ -73,6 +73,29 @@ def test_a_refusal_always_has_an_unfinished_group_to_wait_for(
         assert len(chosen) == min(groups_per_batch, len(ready)) == len(set(chosen))
 
 
+@given(
+    ready=st.lists(st.integers(0, 9), max_size=12),
+    unfinished=st.lists(st.integers(0, 9), max_size=12),
+    max_staleness=st.integers(0, 4),
+    groups_per_batch=st.integers(1, 4),
+)
+def test_a_choice_is_refused_exactly_if_it_leaves_more_old_groups_than_later_batches_can_take(
+    ready, unfinished, max_staleness, groups_per_batch
+):
+    pairs = [(oldest, group) for group, oldest in enumerate(ready)]
+    taken = sorted(ready)[:groups_per_batch]
+    refused = False
+    for later in range(max_staleness):
+        last = 9 - max_staleness + later
+        old = [at for at in [*ready, *(at for at in unfinished if at >= 9 - max_staleness)] if at <= last]
+        due_now = min(groups_per_batch, len(old) - later * groups_per_batch)
+        refused = refused or sum(at <= last for at in taken) < due_now
+    chosen = choose(
+        pairs, unfinished, version=9, max_staleness=max_staleness, groups_per_batch=groups_per_batch
+    )
+    assert (chosen is None) == refused
+
+
 @pytest.mark.parametrize("unfinished", [[], [0, 0, 3]])
 def test_the_synchronous_bound_never_waits(unfinished):
     assert choose([(3, 0), (3, 1)], unfinished, version=3, max_staleness=0) == [0, 1]

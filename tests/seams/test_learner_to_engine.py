@@ -61,8 +61,8 @@ async def test_behavior_logprobs_equal_the_learners_after_each_sync(kind: str, t
             np.testing.assert_allclose(logprobs[start:], completion.logprobs, atol=2e-5)
             assert completion.oldest_version == version
         rng = np.random.default_rng(version)
-        metrics = policy_step(learner, samples, make_algorithm("grpo"), mini_batches=2, epochs=1, rng=rng)
-        assert metrics["actor/grad_norm"] > 0
+        trained = policy_step(learner, samples, make_algorithm("grpo"), mini_batches=2, epochs=1, rng=rng)
+        assert trained.metrics["actor/grad_norm"] > 0
     await engine.close()
 
 

@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from roll_launch.config import RunConfig
+from roll_launch.config import HealthConfig, RunConfig
 from roll_launch.local_runtime import LocalActor
 from roll_launch.pipelines.collection import RolloutWork
 from roll_launch.plan import Prompt, RlvrPlan, StagePlan
-from roll_launch.roles import Handle
+from roll_launch.role_group import RoleGroup
+from roll_launch.roles import Handle, Pulse
+from roll_launch.waits import Waits
 from roll_rewards import Failure, Score
 from roll_rollout import SamplingParams, ScriptedEngine
 from roll_scheduler import Ticket, TicketFailed
@@ -27,8 +29,11 @@ class _Worker:
     async def grade(self, completion: Handle, reference: object, columns: Mapping[str, object]) -> Score:
         return self._score
 
-    async def record(self, path, records) -> None:
+    async def record(self, path, records, *, offset) -> int:
         raise AssertionError("nothing is recorded here")
+
+    async def pulse(self) -> Pulse:
+        return Pulse(busy=False, progress=0)
 
 
 @pytest.fixture
@@ -40,7 +45,18 @@ def prompt(planned: Callable[..., tuple[RunConfig, list[StagePlan]]]) -> Prompt:
 
 def _work(engine: ScriptedEngine, score: Score | None = None) -> RolloutWork:
     worker = _Worker(score or Score(value=1.0))
-    return RolloutWork({"actor-0": LocalActor(engine)}, [worker], sampling=SAMPLING)
+    return RolloutWork(
+        _group({"actor-0": LocalActor(engine)}), _group({"reward-0": worker}), sampling=SAMPLING
+    )
+
+
+def _group(workers):
+    async def never(name: str):
+        raise AssertionError("nothing is replaced here")
+
+    return RoleGroup(
+        "worker", workers, restart=never, health=HealthConfig(), waits=Waits(), start_deadline_s=1.0
+    )
 
 
 async def test_a_completion_tells_its_length_version_and_whether_it_was_cut(prompt: Prompt) -> None:

@@ -5,13 +5,16 @@ from collections.abc import Callable
 from roll_launch.config import RlvrStage
 from roll_launch.pipelines.scheduling import evaluation_policy, training_policy
 
+FINDING_OUT = 10 + 60
+"""Seconds until a process that hangs is found out, with the default configuration."""
+
 
 def test_a_batch_that_fits_the_engines_gets_the_deadline_of_one_completion(
     stage: Callable[..., RlvrStage],
 ) -> None:
     policy = training_policy(stage("stages.rlvr.rollout.generate_deadline_s=100"))
     assert (policy.groups_per_batch, policy.group_size) == (2, 4)
-    assert policy.generate_deadline_s == 100
+    assert policy.generate_deadline_s == 100 + FINDING_OUT
 
 
 def test_every_round_of_a_queue_adds_a_deadline(stage: Callable[..., RlvrStage]) -> None:
@@ -24,8 +27,8 @@ def test_every_round_of_a_queue_adds_a_deadline(stage: Callable[..., RlvrStage])
         "stages.rlvr.rewards.workers=2",
     )
     policy = evaluation_policy(few, 101)
-    assert policy.generate_deadline_s == 6 * 100
-    assert policy.grade_deadline_s == (7 + 1) * 5
+    assert policy.generate_deadline_s == 6 * 100 + FINDING_OUT
+    assert policy.grade_deadline_s == (7 + 1) * 5 + FINDING_OUT
     assert policy.max_failures == 50
 
 

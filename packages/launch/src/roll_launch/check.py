@@ -19,13 +19,14 @@ from roll_hw import (
     transformer_shape,
 )
 
-from roll_launch.config import RunConfig, derive, derived_rows, dump_config
+from roll_launch.config import RunConfig, StageModel, derive, derived_rows, dump_config
 from roll_launch.dry_run import DRY_STEPS, dry_run
 from roll_launch.inputs import load_inputs
 from roll_launch.models import model_config_mapping
 from roll_launch.pipelines import specs
 from roll_launch.plan import RlvrPlan, SftPlan, StagePlan, plan_stages
 from roll_launch.processors import processors
+from roll_launch.roles import ModelSpec
 from roll_launch.run_directory import RunDirectory
 
 BYTES_PER_PARAMETER = {"float32": 4, "bfloat16": 2}
@@ -43,6 +44,7 @@ def check(config_path: Path, overrides: Sequence[str]) -> int:
     plans = plan_stages(config, RunDirectory(root=config.directory.absolute() / "checked"))
     console.print("[bold]resolved configuration[/bold]")
     console.print(dump_config(config, secrets=secrets), markup=False)
+    sources = _weight_sources(plans)
     for plan, derived in zip(plans, derive(config), strict=True):
         _print_table(
             console,
@@ -50,7 +52,9 @@ def check(config_path: Path, overrides: Sequence[str]) -> int:
             [*derived_rows(derived), *_data_rows(plan)],
         )
         _print_table(console, f"layout of {derived.stage}", _layout_rows(config, plan))
-        _print_table(console, f"memory of {derived.stage}, estimated", _memory_rows(plan))
+        _print_table(
+            console, f"memory of {derived.stage}, estimated", _memory_rows(plan, sources[derived.stage])
+        )
     began = time.monotonic()
     results = asyncio.run(dry_run(config, plans))
     for name, result in results.items():
@@ -112,10 +116,19 @@ def _layout_rows(config: RunConfig, plan: StagePlan) -> list[tuple[str, str]]:
     return rows
 
 
-def _memory_rows(plan: StagePlan) -> list[tuple[str, str]]:
-    """GiB of each role by part, from the model's configuration alone."""
+def _weight_sources(plans: Sequence[StagePlan]) -> dict[str, ModelSpec]:
+    """Of each stage the model that its weights come from: that of an earlier stage is not there yet."""
+    sources: dict[str, ModelSpec] = {}
+    for plan in plans:
+        model = plan.stage.model
+        sources[plan.stage.name] = sources[model.stage] if isinstance(model, StageModel) else plan.model
+    return sources
+
+
+def _memory_rows(plan: StagePlan, source: ModelSpec) -> list[tuple[str, str]]:
+    """GiB of each role by part, from the configuration of the model alone."""
     try:
-        shape = transformer_shape(model_config_mapping(plan.model))
+        shape = transformer_shape(model_config_mapping(source))
     except HwError as error:
         return [("model", f"not estimated: {error}")]
     width = BYTES_PER_PARAMETER[plan.model.dtype]

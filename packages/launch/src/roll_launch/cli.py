@@ -24,6 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from roll_launch.check import check
 
             return check(known.config, overrides)
+        if known.command == "resume":
+            from roll_launch.resume import resume
+
+            return resume(known.directory, overrides)
         from roll_launch.run import run
 
         return run(known.config, overrides, run_dir=known.run_dir)
@@ -67,8 +71,13 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser(
         "check", help="check a configuration, print what it comes to, and run it dry on a fake engine"
     )
+    resume = commands.add_parser(
+        "resume", help="go on with a run that was stopped or killed, from its last checkpoint"
+    )
     for command in (run, check):
         command.add_argument("config", type=Path, help="a YAML file, such as examples/quickstart.yaml")
+    resume.add_argument("directory", type=Path, metavar="RUN_DIR", help="such as runs/quickstart/latest")
+    for command in (run, check, resume):
         command.add_argument("overrides", nargs="*", metavar="a.b.c=value", help=OVERRIDES)
     return parser
 

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from roll_launch.alarms import Alarm
 from roll_launch.errors import RollLaunchError
 
 LINE_EVERY_S = 5.0
@@ -42,17 +43,20 @@ class Display:
         self._live: Live | None = None
         self._stage = ""
         self._steps = 0
+        self._done = 0
         self._began = 0.0
         self._line_at = float("-inf")
+        self._alarms = 0
+        self._last_alarm = ""
 
     def say(self, text: str) -> None:
         """A line that stays."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def begin(self, stage: str, steps: int) -> None:
-        """A stage of `steps` steps begins."""
+    def begin(self, stage: str, steps: int, *, done: int = 0) -> None:
+        """A stage of `steps` steps begins, `done` of which were done before a resume."""
         self.end()
-        self._stage, self._steps = stage, steps
+        self._stage, self._steps, self._done = stage, steps, done
         self._began = self._clock()
         self._line_at = float("-inf")
         if self._console.is_terminal:
@@ -67,11 +71,13 @@ class Display:
             (heading, style.format(metrics[name])) for name, heading, style in COLUMNS if name in metrics
         ]
         cells = [("step", f"{step}/{self._steps}"), ("left", self._left(step)), *cells]
+        if self._alarms:
+            cells.append(("alarms", f"{self._alarms}, last {self._last_alarm}"))
         if self._live is not None:
             self._live.update(self._table(cells))
             return
         now = self._clock()
-        if step in (1, self._steps) or now - self._line_at >= LINE_EVERY_S:
+        if step in (self._done + 1, self._steps) or now - self._line_at >= LINE_EVERY_S:
             self._line_at = now
             self.say(f"{self._stage}  " + "  ".join(f"{heading} {text}" for heading, text in cells))
 
@@ -82,6 +88,16 @@ class Display:
             f"on {metrics['eval/samples']:.0f} samples, length {metrics['eval/response_length/mean']:.1f}"
         )
 
+    def alarm(self, alarm: Alarm) -> None:
+        """A line that stays on the screen; steps show from now on how many there were."""
+        self._alarms += 1
+        self._last_alarm = f"{alarm.name} (step {alarm.step})"
+        self.say(f"{self._stage}  step {alarm.step}/{self._steps}  ALARM {alarm.name}: {alarm.message}")
+
+    def alarm_over(self, name: str, step: int) -> None:
+        """A line that stays on the screen."""
+        self.say(f"{self._stage}  step {step}/{self._steps}  alarm {name} is over")
+
     def end(self) -> None:
         """Nothing more is shown live."""
         if self._live is not None:
@@ -90,7 +106,8 @@ class Display:
 
     def _left(self, step: int) -> str:
         """Time to the end of the stage at its mean speed."""
-        minutes, seconds = divmod(round((self._clock() - self._began) / step * (self._steps - step)), 60)
+        mean = (self._clock() - self._began) / max(step - self._done, 1)
+        minutes, seconds = divmod(round(mean * (self._steps - step)), 60)
         return f"{minutes}m{seconds:02}s"
 
     def _table(self, cells: list[tuple[str, str]]) -> Table:

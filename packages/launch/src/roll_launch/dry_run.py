@@ -6,7 +6,7 @@ no torch.
 
 import io
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from roll_learners.sample import Sample
+from roll_learners.update import StepResult
 from roll_rollout import (
     GenerateRequest,
     ScriptedEngine,
@@ -35,6 +36,7 @@ from roll_launch.plan import PromptSet, SftPlan, StagePlan
 from roll_launch.roles import (
     Actor,
     ActorSpec,
+    Handle,
     PublishedWeights,
     RewardSpec,
     RewardWorker,
@@ -62,19 +64,22 @@ class DryTrainer:
     def __init__(self) -> None:
         self._steps = 0
 
-    async def policy_step(self, samples: Sequence[ScoredRollout]) -> dict[str, float]:
+    async def policy_step(self, samples: Sequence[ScoredRollout]) -> StepResult:
         self._steps += 1
-        return dict(DRY_METRICS)
+        return StepResult(metrics=dict(DRY_METRICS), updates=1)
 
-    async def supervised_step(self, samples: Sequence[Sample]) -> dict[str, float]:
+    async def supervised_step(self, samples: Sequence[Sample]) -> StepResult:
         self._steps += 1
-        return dict(DRY_METRICS)
+        return StepResult(metrics=dict(DRY_METRICS), updates=1)
 
     async def publish(self, version: int) -> PublishedWeights:
         number = np.array([self._steps], dtype=np.int64).view(np.uint8)
         buckets = tuple(pack_buckets([("steps", "int64", (1,), number)], max_bytes=64))
         update = WeightUpdate(version=version, buckets=buckets)
         return PublishedWeights(version=version, checksum=weights_checksum(buckets), update=update)
+
+    async def probe(self, completion: Handle) -> float:
+        return 0.0
 
     async def save(self, directory: Path, *, state: bool) -> None:
         (directory / "dry").write_text(f"{self._steps}\n", encoding="utf-8")
@@ -89,19 +94,16 @@ class DryRuntime:
     async def start_trainer(self, spec: TrainerSpec) -> Trainer:
         return DryTrainer()
 
-    async def start_actors(self, spec: ActorSpec, replicas: int) -> Mapping[str, Actor]:
+    async def start_actor(self, name: str, spec: ActorSpec) -> Actor:
         tokenizer = load_tokenizer(spec.model.tokenizer)
 
         def decode(ids: Sequence[int] | np.ndarray) -> str:
             return str(tokenizer.decode([int(token) for token in ids]))
 
-        return {
-            f"actor-{index}": LocalActor(ScriptedEngine(respond=_echo, decode=decode))
-            for index in range(replicas)
-        }
+        return LocalActor(ScriptedEngine(respond=_echo, decode=decode))
 
-    async def start_reward_workers(self, spec: RewardSpec, workers: int) -> Sequence[RewardWorker]:
-        return [LocalRewardWorker(RewardJudge(spec)) for _ in range(workers)]
+    async def start_reward_worker(self, name: str, spec: RewardSpec) -> RewardWorker:
+        return LocalRewardWorker(RewardJudge(spec))
 
     async def stop_roles(self) -> None:
         """Fake roles hold nothing."""
@@ -129,10 +131,11 @@ async def dry_run(config: RunConfig, plans: Sequence[StagePlan]) -> dict[str, St
                 log=log,
                 display=Display(Console(file=io.StringIO())),
                 processors=1,
+                run_seconds=lambda: 0.0,
             )
             for plan in plans:
                 short = _shortened(plan)
-                pipeline = pipeline_of(short, context)
+                pipeline = pipeline_of(short, context, None)
                 try:
                     await pipeline.run()
                 # The boundary of a dry run: whatever a stage raises is what the user asked to be told.
@@ -152,13 +155,17 @@ def _echo(request: GenerateRequest) -> list[int]:
 
 
 def _shortened(plan: StagePlan) -> StagePlan:
-    """The plan for a single step; its group filters off, since echoes all score alike."""
+    """The plan for a single step; its group filters and alarms off, since echoes all score alike."""
     if isinstance(plan, SftPlan):
-        return replace(plan, stage=plan.stage.model_copy(update={"steps": DRY_STEPS}))
+        return replace(plan, stage=plan.stage.model_copy(update={"steps": DRY_STEPS, "alarms": None}))
     rollout = plan.stage.rollout
     unfiltered = rollout.filters.model_copy(update={"zero_spread": False, "mean_outside": None})
     stage = plan.stage.model_copy(
-        update={"steps": DRY_STEPS, "rollout": rollout.model_copy(update={"filters": unfiltered})}
+        update={
+            "steps": DRY_STEPS,
+            "alarms": None,
+            "rollout": rollout.model_copy(update={"filters": unfiltered}),
+        }
     )
     heldout = plan.heldout
     if heldout is not None:

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from roll_learners.sample import Sample
+from roll_learners.update import StepResult
 from roll_rewards import Score
-from roll_rollout import Completion, Engine, GenerateRequest, WeightReceipt, WeightUpdate
+from roll_rollout import Completion, Engine, EngineLoad, GenerateRequest, WeightReceipt, WeightUpdate
 
+from roll_launch.failures import RoleError
 from roll_launch.roles import (
     Actor,
     ActorSpec,
     Handle,
     PublishedWeights,
+    Pulse,
     RewardSpec,
     RewardWorker,
     Rollout,
@@ -59,18 +62,21 @@ class LocalTrainer:
 
         self._worker = await self._thread.call(TrainerWorker, spec)
 
-    async def policy_step(self, samples: Sequence[ScoredRollout]) -> dict[str, float]:
+    async def policy_step(self, samples: Sequence[ScoredRollout]) -> StepResult:
         completions = [completion_of(sample.completion) for sample in samples]
         rewards = [sample.reward for sample in samples]
         groups = [sample.group for sample in samples]
         return await self._thread.call(self._worker.policy_step, completions, rewards, groups)
 
-    async def supervised_step(self, samples: Sequence[Sample]) -> dict[str, float]:
+    async def supervised_step(self, samples: Sequence[Sample]) -> StepResult:
         return await self._thread.call(self._worker.supervised_step, samples)
 
     async def publish(self, version: int) -> PublishedWeights:
         update, checksum = await self._thread.call(self._worker.publish, version)
         return PublishedWeights(version=version, checksum=checksum, update=update)
+
+    async def probe(self, completion: Handle) -> float:
+        return await self._thread.call(self._worker.probe, completion_of(completion))
 
     async def save(self, directory: Path, *, state: bool) -> None:
         await self._thread.call(self._worker.save, directory, state)
@@ -96,6 +102,9 @@ class LocalActor:
             raise TypeError(f"published weights hold {type(published.update).__name__}, not a WeightUpdate")
         return await self.engine.update_weights(published.update)
 
+    async def pulse(self) -> Pulse:
+        return pulse_of(await self.engine.load())
+
 
 class LocalRewardWorker:
     """`RewardWorker` in this process; graders that block take a thread of their own."""
@@ -106,9 +115,12 @@ class LocalRewardWorker:
     async def grade(self, completion: Handle, reference: object, columns: Mapping[str, object]) -> Score:
         return await self._judge.grade(completion_of(completion), reference, columns)
 
-    async def record(self, path: Path, records: Sequence[RolloutRecord]) -> None:
+    async def record(self, path: Path, records: Sequence[RolloutRecord], *, offset: int) -> int:
         completions = [completion_of(record.completion) for record in records]
-        await asyncio.to_thread(self._judge.record, path, records, completions)
+        return await asyncio.to_thread(self._judge.record, path, records, completions, offset)
+
+    async def pulse(self) -> Pulse:
+        return Pulse(busy=False, progress=0)
 
 
 class LocalRuntime:
@@ -116,7 +128,7 @@ class LocalRuntime:
 
     def __init__(self) -> None:
         self._threads: list[RoleThread] = []
-        self._engines: list[Engine] = []
+        self._engines: dict[str, Engine] = {}
         # transformers builds models under process-wide settings: two at once come out incomplete.
         self._building = asyncio.Lock()
 
@@ -126,22 +138,19 @@ class LocalRuntime:
             await trainer.start(spec)
         return trainer
 
-    async def start_actors(self, spec: ActorSpec, replicas: int) -> Mapping[str, Actor]:
-        actors: dict[str, Actor] = {}
-        for index in range(replicas):
-            name = f"actor-{index}"
-            thread = self._thread(name)
-            async with self._building:
-                engine = await thread.call(_build_engine, spec, thread.executor)
-            self._engines.append(engine)
-            actors[name] = LocalActor(engine)
-        return actors
+    async def start_actor(self, name: str, spec: ActorSpec) -> Actor:
+        if name in self._engines:
+            raise RoleError(name, "start", "runtime local keeps it in this process, where it cannot be ended")
+        thread = self._thread(name)
+        async with self._building:
+            self._engines[name] = await thread.call(_build_engine, spec, thread.executor)
+        return LocalActor(self._engines[name])
 
-    async def start_reward_workers(self, spec: RewardSpec, workers: int) -> Sequence[RewardWorker]:
-        return [LocalRewardWorker(RewardJudge(spec)) for _ in range(workers)]
+    async def start_reward_worker(self, name: str, spec: RewardSpec) -> RewardWorker:
+        return LocalRewardWorker(RewardJudge(spec))
 
     async def stop_roles(self) -> None:
-        for engine in self._engines:
+        for engine in self._engines.values():
             await engine.close()
         for thread in self._threads:
             thread.close()
@@ -172,6 +181,11 @@ def rollout_of(completion: Completion) -> Rollout:
         oldest_version=completion.oldest_version,
         finish=completion.finish_reason,
     )
+
+
+def pulse_of(load: EngineLoad) -> Pulse:
+    """The sign of life of an engine."""
+    return Pulse(busy=load.running + load.waiting > 0, progress=load.sampled_tokens)
 
 
 def _build_engine(spec: ActorSpec, executor: ThreadPoolExecutor) -> Engine:

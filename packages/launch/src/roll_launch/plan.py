@@ -5,8 +5,9 @@ Every fault in a user's input surfaces here, in the driver, without torch and be
 plan; `run` executes it.
 """
 
+import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,22 +47,30 @@ class PromptSet:
     prompts: tuple[Prompt, ...]
     dropped: int
 
-    def endless(self, seed: int) -> Iterator[Prompt]:
-        """Epoch after epoch, each in an order of its own drawn from `seed`."""
+    def endless(self, seed: int, *, first: int = 0) -> Iterator[Prompt]:
+        """Epoch after epoch, each in an order of its own drawn from `seed`, from occurrence `first` on."""
         order = PromptOrder(len(self.prompts), seed)
-        return (self.prompts[order.row(occurrence)] for occurrence in itertools.count())
+        return (self.prompts[order.row(occurrence)] for occurrence in itertools.count(first))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SftPlan:
-    """A supervised stage with its samples; `dropped` rows were too long, `empty` ones had no response."""
+    """A supervised stage with its samples and where each is from; `dropped` rows were too long, `empty` ones
+    had no response."""
 
     stage: SftStage
     model: ModelSpec
     samples: tuple[Sample, ...]
+    origins: tuple[str, ...]
     dropped: int
     empty: int
     seed: int
+
+    def digest(self) -> str:
+        """SHA-256 of the samples' tokens and masks."""
+        return _digest(
+            part for each in self.samples for part in (each.token_ids.tobytes(), each.response_mask.tobytes())
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +84,14 @@ class RlvrPlan:
     prompts: PromptSet
     heldout: PromptSet | None
     seed: int
+
+    def digest(self) -> str:
+        """SHA-256 of the training prompts' tokens, references and columns."""
+        return _digest(
+            part
+            for each in self.prompts.prompts
+            for part in (each.token_ids.tobytes(), repr((each.row.reference, each.row.columns)).encode())
+        )
 
 
 StagePlan = SftPlan | RlvrPlan
@@ -143,6 +160,7 @@ def _plan_sft(stage: SftStage, model: ModelSpec, seed: int) -> SftPlan:
         stage=stage,
         model=model,
         samples=tuple(Sample(token_ids=ids, response_mask=mask) for ids, mask in encoded.samples),
+        origins=encoded.origins,
         dropped=encoded.dropped,
         empty=encoded.empty,
         seed=seed,
@@ -192,3 +210,11 @@ def _encode(rows: Sequence[Row], encoder: PromptEncoder, stage: RlvrStage) -> Pr
     return PromptSet(
         prompts=tuple(Prompt(row=row, token_ids=ids) for row, ids in encoded.prompts), dropped=encoded.dropped
     )
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    """SHA-256, hexadecimal, of parts and where each ends."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(len(part).to_bytes(8, "big") + part)
+    return total.hexdigest()

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from roll_learners.algorithm import Algorithm
 from roll_learners.sample import Sample
+from roll_learners.update import StepResult
 from roll_rewards import Score
 from roll_rollout import GenerateRequest, WeightReceipt
 
@@ -48,6 +49,9 @@ class TrainerSpec:
     optimizer_steps: int
     seed: int
     threads: int
+    resume: Path | None = None
+    """A checkpoint whose weights, optimizer and random state to go on from; `model` is still the one that
+    the stage began with, of which a reference policy is made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +103,21 @@ class PublishedWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """A sign of life: Pulse(busy=True, progress=5120). A worker that is busy makes progress."""
+
+    busy: bool
+    progress: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutRecord:
     """One line of a rollouts file, before its response is decoded by the worker that writes it."""
 
     step: int
     group: int
     member: int
+    seed: int
     prompt: str
     reference: object
     completion: Handle
@@ -118,16 +131,21 @@ class RolloutRecord:
 class Trainer(Protocol):
     """Owns the policy's trained weights."""
 
-    async def policy_step(self, samples: Sequence[ScoredRollout]) -> dict[str, float]:
-        """One training step over a batch of scored rollouts; returns metrics."""
+    async def policy_step(self, samples: Sequence[ScoredRollout]) -> StepResult:
+        """One training step over a batch of scored rollouts."""
         ...
 
-    async def supervised_step(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """One supervised step; returns metrics."""
+    async def supervised_step(self, samples: Sequence[Sample]) -> StepResult:
+        """One supervised step."""
         ...
 
     async def publish(self, version: int) -> PublishedWeights:
         """Exports the present weights as `version`."""
+        ...
+
+    async def probe(self, completion: Handle) -> float:
+        """How far a completion's log-probs are from those of the present weights: the greatest |difference|
+        over its tokens, nats."""
         ...
 
     async def save(self, directory: Path, *, state: bool) -> None:
@@ -154,6 +172,10 @@ class Actor(Protocol):
         """Fetches and applies published weights."""
         ...
 
+    async def pulse(self) -> Pulse:
+        """Answers at once, whatever it is doing; its progress is sampled tokens."""
+        ...
+
 
 class RewardWorker(Protocol):
     """Turns completions into scores, and writes them down for people."""
@@ -162,8 +184,13 @@ class RewardWorker(Protocol):
         """Grades one completion; a broken grader is a score with a failure, never an exception."""
         ...
 
-    async def record(self, path: Path, records: Sequence[RolloutRecord]) -> None:
-        """Appends rollouts to a JSONL file."""
+    async def record(self, path: Path, records: Sequence[RolloutRecord], *, offset: int) -> int:
+        """Writes rollouts into a JSONL file from byte `offset` on, over whatever stands there; returns the
+        file's new length. A call that is repeated elsewhere doubles nothing."""
+        ...
+
+    async def pulse(self) -> Pulse:
+        """Answers at once, whatever it is doing."""
         ...
 
 
@@ -172,9 +199,13 @@ class Runtime(Protocol):
 
     async def start_trainer(self, spec: TrainerSpec) -> Trainer: ...
 
-    async def start_actors(self, spec: ActorSpec, replicas: int) -> Mapping[str, Actor]: ...
+    async def start_actor(self, name: str, spec: ActorSpec) -> Actor:
+        """A replica; one of the same name that is there already is ended first."""
+        ...
 
-    async def start_reward_workers(self, spec: RewardSpec, workers: int) -> Sequence[RewardWorker]: ...
+    async def start_reward_worker(self, name: str, spec: RewardSpec) -> RewardWorker:
+        """A reward worker; one of the same name that is there already is ended first."""
+        ...
 
     async def stop_roles(self) -> None:
         """Ends the roles of a stage; the runtime stays usable."""

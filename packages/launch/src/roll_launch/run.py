@@ -15,6 +15,7 @@ from rich.console import Console
 from roll_launch.config import RayRuntimeConfig, RunConfig, dump_config
 from roll_launch.display import Display
 from roll_launch.failures import RoleError, first_cause
+from roll_launch.history import History
 from roll_launch.inputs import load_inputs
 from roll_launch.interrupt import Interrupt, Interrupted
 from roll_launch.local_runtime import LocalRuntime
@@ -54,12 +55,25 @@ def run(config_path: Path, overrides: Sequence[str], *, run_dir: Path | None) ->
     directory = RunDirectory.claim(Path(config.directory), now=datetime.now(), exact=run_dir)
     with directory.released_on_error():
         plans = plan_stages(config, directory)
-    directory.describe(dump_config(config, secrets=loaded.document.secrets))
-    if run_dir is None:
-        directory.become_latest()
-    console.print(f"{config.name}: {', '.join(plan.stage.name for plan in plans)} in {directory.root}")
+    with directory.locked():
+        directory.describe(dump_config(config, secrets=loaded.document.secrets))
+        if run_dir is None:
+            directory.become_latest()
+        console.print(f"{config.name}: {', '.join(plan.stage.name for plan in plans)} in {directory.root}")
+        return execute(config, plans, directory, console, history={})
+
+
+def execute(
+    config: RunConfig,
+    plans: Sequence[StagePlan],
+    directory: RunDirectory,
+    console: Console,
+    *,
+    history: History,
+) -> int:
+    """Runs what is left of a planned run; returns the exit code."""
     with logged_to(directory.log, console):
-        outcome = asyncio.run(Run(config, plans, directory, console).execute())
+        outcome = asyncio.run(Run(config, plans, directory, console, history=history).execute())
     return _report(outcome, directory, console)
 
 
@@ -71,15 +85,25 @@ class Run:
         plans: Its stages, with their data.
         directory: Where everything is written.
         console: Where progress is shown.
+        history: Where each stage stands that need not begin anew.
     """
 
     def __init__(
-        self, config: RunConfig, plans: Sequence[StagePlan], directory: RunDirectory, console: Console
+        self,
+        config: RunConfig,
+        plans: Sequence[StagePlan],
+        directory: RunDirectory,
+        console: Console,
+        *,
+        history: History,
     ) -> None:
         self._config = config
         self._plans = plans
         self._directory = directory
         self._console = console
+        self._history = history
+        self._began = time.monotonic()
+        self._seconds_before = max((stage.progress.run_seconds for stage in history.values()), default=0.0)
         self._display = Display(console)
         self._interrupt = Interrupt()
         self._waits = Waits()
@@ -87,7 +111,6 @@ class Run:
 
     async def execute(self) -> Outcome:
         """Runs all stages; writes summary.json and says a line however they end."""
-        began = time.monotonic()
         tensorboard = self._directory.tensorboard if self._config.tracking.tensorboard else None
         try:
             with (
@@ -102,7 +125,7 @@ class Run:
             outcome = self._outcome_of(error)
         finally:
             self._display.end()
-        seconds = time.monotonic() - began
+        seconds = self._seconds()
         try:
             write_json(self._directory.summary, run_summary(self._config, outcome, self._results, seconds))
         except OSError as error:
@@ -123,10 +146,14 @@ class Run:
                 log=log,
                 display=self._display,
                 processors=processors(),
+                run_seconds=self._seconds,
             )
             for plan in self._plans:
-                pipeline = pipeline_of(plan, context)
+                history = self._history.get(plan.stage.name)
+                pipeline = pipeline_of(plan, context, history)
                 self._results[plan.stage.name] = pipeline.result
+                if history is not None and history.finished:
+                    continue
                 await pipeline.run()
                 what = f"end of the roles of {plan.stage.name}"
                 async with self._waits.wait(what, deadline_s=STOP_ROLES_S):
@@ -146,6 +173,10 @@ class Run:
             return await start_ray_runtime(
                 runtime, self._config.stages, keep_logs=self._directory.worker_logs
             )
+
+    def _seconds(self) -> float:
+        """Of the run so far, with the attempts that led here."""
+        return self._seconds_before + time.monotonic() - self._began
 
     async def _close(self, runtime: Runtime) -> None:
         try:

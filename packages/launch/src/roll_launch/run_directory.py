@@ -6,11 +6,12 @@ metrics.jsonl      one line a step and stage
 tensorboard/       the same numbers as event files
 rollouts/          one JSONL file a stage, for people to read
 logs/              run.log, and those of the workers of a private Ray cluster
-stages/NAME/       checkpoints/step_N and model/ (Hugging Face directory)
+stages/NAME/       checkpoints/step_N, model/ (Hugging Face directory), finished/ (what the stage came to)
 summary.json       how it ended
 """
 
 import contextlib
+import fcntl
 import itertools
 import json
 import logging
@@ -31,6 +32,9 @@ REPORTED_PACKAGES = (
     "accelerate", "numpy", "ray", "roll-agentic", "roll-hw", "roll-launch", "roll-learners", "roll-rewards",
     "roll-rollout", "roll-scheduler", "safetensors", "tokenizers", "torch", "transformers",
 )  # fmt: skip
+
+
+METRICS = "metrics.jsonl"
 
 
 class RunDirectoryError(RollLaunchError):
@@ -57,6 +61,45 @@ class RunDirectory:
         except OSError as error:
             raise RunDirectoryError(f"run directory {root} cannot be written: {error}") from error
         return cls(root=root.absolute())
+
+    @classmethod
+    def reopen(cls, root: Path) -> "RunDirectory":
+        """The directory of a run that was started before.
+
+        Raises:
+            RunDirectoryError: There is none, or its configuration was not written yet.
+        """
+        directory = cls(root=root.resolve())
+        if not directory.config.is_file():
+            raise RunDirectoryError(
+                f"{root} holds no run: there is no {directory.config.name}; start one with `roll-launch run`"
+            )
+        return directory
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """No other process may write into the directory while the body runs. The lock ends with the process.
+
+        Raises:
+            RunDirectoryError: Another process does.
+        """
+        with (self.root / ".lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunDirectoryError(
+                    f"run directory {self.root} is in use by another process, which has to end first"
+                ) from None
+            yield
+
+    def working_directory(self) -> Path:
+        """Where the run was started, which relative paths of its configuration are meant from."""
+        try:
+            return Path(json.loads(self.environment.read_text(encoding="utf-8"))["working_directory"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunDirectoryError(
+                f"{self.environment} does not tell where the run was started: {error}"
+            ) from error
 
     def describe(self, config: str) -> None:
         """Writes config.yaml and environment.json.
@@ -105,7 +148,7 @@ class RunDirectory:
 
     @property
     def metrics(self) -> Path:
-        return self.root / "metrics.jsonl"
+        return self.root / METRICS
 
     @property
     def tensorboard(self) -> Path:
@@ -132,6 +175,9 @@ class RunDirectory:
     def model(self, stage: str) -> Path:
         return self.root / "stages" / stage / "model"
 
+    def finished(self, stage: str) -> Path:
+        return self.root / "stages" / stage / "finished"
+
 
 def environment_report() -> dict[str, object]:
     """Versions and processors of this process, as written into environment.json."""
@@ -145,6 +191,7 @@ def environment_report() -> dict[str, object]:
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "processors": processors(),
+        "working_directory": str(Path.cwd()),
         "packages": versions,
     }
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+SHOWN_OTHERWISE = ("roll_launch.alarms", "roll_learners.local")
+"""Loggers whose warnings the progress display shows in its own words; the file has them as they are."""
+
 
 @contextlib.contextmanager
 def logged_to(path: Path, console: Console) -> Iterator[None]:
@@ -16,6 +19,7 @@ def logged_to(path: Path, console: Console) -> Iterator[None]:
     file = logging.FileHandler(path, encoding="utf-8")
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     screen = RichHandler(console=console, show_path=False, show_time=False, level=logging.WARNING)
+    screen.addFilter(lambda record: not record.name.startswith(SHOWN_OTHERWISE))
     root, level = logging.getLogger(), logging.getLogger().level
     root.setLevel(logging.INFO)
     root.addHandler(file)

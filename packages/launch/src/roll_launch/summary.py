@@ -47,12 +47,17 @@ def run_summary(
         "seconds": round(seconds, 2),
         **timing,
         "peak_rss_gb": round(max([own, *(result.peak_rss_gb for result in results.values())]), 3),
+        "alarms": [
+            record.summary()
+            for result in results.values()
+            for record in sorted(result.alarms.values(), key=lambda record: record.first_step)
+        ],
         "stages": {name: _stage_summary(result) for name, result in results.items()},
     }
 
 
 def account(outcome: Outcome, results: Mapping[str, StageResult], seconds: float) -> str:
-    """What was done, in a line: accuracies, samples, tokens, seconds."""
+    """What was done, in a line: accuracies, samples, tokens, seconds, and alarms if there were any."""
     parts: list[str] = []
     for name, result in results.items():
         values = [value for key, value in result.metrics.items() if key.startswith("eval/accuracy/")]
@@ -60,7 +65,14 @@ def account(outcome: Outcome, results: Mapping[str, StageResult], seconds: float
             parts.append(f"{name} accuracy {' -> '.join(f'{value:.3f}' for value in values)}")
     samples = sum(result.samples for result in results.values())
     tokens = sum(result.tokens for result in results.values())
+    alarms = [
+        f"{record.name} in {stage} ({record.count} step{'' if record.count == 1 else 's'})"
+        for stage, result in results.items()
+        for record in result.alarms.values()
+    ]
     told = ", ".join([*parts, f"{samples:,} samples", f"{tokens:,} tokens", f"{seconds:.0f} s"])
+    if alarms:
+        told += f"; ALARMS: {', '.join(alarms)}"
     return f"{outcome.status}: {told}"
 
 

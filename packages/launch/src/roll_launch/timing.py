@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 
 class PhaseTimes:
@@ -32,6 +32,10 @@ class PhaseTimes:
         """The phases since the last call as `timing_s/NAME`, and their count begins anew."""
         step, self._step = self._step, {}
         return {f"timing_s/{name}": seconds for name, seconds in step.items()}
+
+    def restore(self, totals: Mapping[str, float]) -> None:
+        """Takes over `totals` of before a resume."""
+        self._total = {name.removeprefix("timing_s/"): seconds for name, seconds in totals.items()}
 
     def totals(self) -> dict[str, float]:
         """All phases since the beginning as `timing_s/NAME`."""

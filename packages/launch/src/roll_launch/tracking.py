@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,18 @@ class MetricLog:
                 self._events[stage] = _EventFile(self._tensorboard / stage)
             self._events[stage].write(step, metrics)
 
+    def resumed(self, stage: str, step: int) -> None:
+        """Steps of `stage` after `step` come again: a viewer of event files forgets those it has seen."""
+        if self._tensorboard is not None:
+            self._events[stage] = _EventFile(self._tensorboard / stage)
+            self._events[stage].begin_again(step + 1)
+
+    def sync(self) -> int:
+        """Brings all lines to the disk; returns how many bytes they are."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return os.fstat(self._file.fileno()).st_size
+
     def __enter__(self) -> "MetricLog":
         return self
 
@@ -56,6 +69,13 @@ class _EventFile:
 
         values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         self._writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def begin_again(self, step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        self._writer.add_event(
+            Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START))
+        )
 
     def close(self) -> None:
         self._writer.close()

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from roll_launch.errors import RollLaunchError
@@ -16,6 +16,8 @@ from roll_launch.errors import RollLaunchError
 logger = logging.getLogger(__name__)
 
 Describe = Callable[[], str]
+
+NAMES_SHOWN = 8
 
 
 class WaitExpired(RollLaunchError):
@@ -126,3 +128,10 @@ class Waits:
             yield
         finally:
             self._open.remove(wait)
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first names in order, and how many more there are: `actor-0, actor-1, actor-10 and 253 more`."""
+    everything = sorted(names)
+    more = len(everything) - NAMES_SHOWN
+    return ", ".join(everything[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

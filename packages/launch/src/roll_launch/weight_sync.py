@@ -1,11 +1,21 @@
-"""Weights from the trainer to every replica, with a receipt from each."""
+"""Weights from the trainer to every replica, with a receipt from each and a probe of what arrived."""
 
 import asyncio
-from collections.abc import Mapping
+
+import numpy as np
+from roll_rollout import GenerateRequest, SamplingParams
 
 from roll_launch.errors import RollLaunchError
+from roll_launch.failures import RoleDied
+from roll_launch.role_group import RoleGroup
 from roll_launch.roles import Actor, PublishedWeights, Trainer
-from roll_launch.waits import Waits
+from roll_launch.waits import Waits, listed
+
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
+"""Greatest |difference| in nats between engine and learner on one token, by dtype of the weights. Rounding
+alone gives less; the log-probs of other weights differ by more."""
+
+PROBE_TOKENS = 8
 
 
 class WeightSyncError(RollLaunchError):
@@ -17,21 +27,38 @@ class WeightSync:
 
     Args:
         trainer: Where the weights are trained.
-        actors: The replicas, by name.
+        actors: The replicas. One that dies meanwhile is reported to them; its replacement goes through
+            `bring_up`.
+        probe_ids: int32[P], a prompt of the data, continued by each replica after each sync.
+        temperature: Of the stage's sampling, by which the learner divides too.
+        tolerance: Of a probe, nats.
         waits: Of the run.
         deadline_s: Seconds that one publication may take.
     """
 
     def __init__(
-        self, trainer: Trainer, actors: Mapping[str, Actor], *, waits: Waits, deadline_s: float
+        self,
+        trainer: Trainer,
+        actors: RoleGroup[Actor],
+        *,
+        probe_ids: np.ndarray,
+        temperature: float,
+        tolerance: float,
+        waits: Waits,
+        deadline_s: float,
     ) -> None:
         self._trainer = trainer
         self._actors = actors
+        self._probe_ids = probe_ids
+        self._probe_sampling = SamplingParams(max_tokens=PROBE_TOKENS, temperature=temperature)
+        self._tolerance = tolerance
         self._waits = waits
         self._deadline_s = deadline_s
-        self._checksum: str | None = None
+        self._published: PublishedWeights | None = None
+        # A replacement joins between two publications, never in the middle of one.
+        self._turn = asyncio.Lock()
 
-    async def publish(self, version: int, *, weights_changed: bool | None = None) -> None:
+    async def publish(self, version: int, *, weights_changed: bool | None = None) -> dict[str, float]:
         """Brings `version` to every replica and checks what each received.
 
         Args:
@@ -39,39 +66,97 @@ class WeightSync:
             weights_changed: Whether an update since the last publication was larger than zero; None if
                 unknown.
 
+        Returns:
+            weight_sync/probe_diff, the greatest difference that a probe found, and weight_sync/replicas.
+
         Raises:
-            WeightSyncError: A receipt names another version or other bytes, or the exported bytes did not
-                change although an update was applied.
+            WeightSyncError: A receipt names another version or other bytes, a probe disagrees with the
+                learner, or the exported bytes did not change although an update was applied.
             WaitExpired: Somebody did not answer in time; names who.
         """
-        silent = set(self._actors)
-        exported = False
-        async with self._waits.wait(
-            f"weight sync to version {version}",
-            deadline_s=self._deadline_s,
-            pending=lambda: (
-                "no receipt from " + ", ".join(sorted(silent)) if exported else "no export from trainer"
-            ),
-        ):
-            published = await self._trainer.publish(version)
-            exported = True
-            self._refuse_stuck_export(published, weights_changed)
-            async with asyncio.TaskGroup() as group:
-                for name in self._actors:
-                    group.create_task(self._deliver(name, published, silent))
-        self._checksum = published.checksum
+        async with self._turn:
+            silent = set(self._actors.live)
+            exported = False
+            async with self._waits.wait(
+                f"weight sync to version {version}",
+                deadline_s=self._deadline_s,
+                pending=lambda: "no receipt from " + listed(silent) if exported else "no export from trainer",
+            ):
+                published = await self._trainer.publish(version)
+                exported = True
+                self._refuse_stuck_export(published, weights_changed)
+                self._published = published
+                async with asyncio.TaskGroup() as group:
+                    probes = {
+                        name: group.create_task(self._deliver_or_report(name, actor, published, silent))
+                        for name, actor in dict(self._actors.live).items()
+                    }
+        found = [probe.result() for probe in probes.values()]
+        differences = [difference for difference in found if difference is not None]
+        return {
+            "weight_sync/probe_diff": max(differences, default=0.0),
+            "weight_sync/replicas": float(len(differences)),
+        }
 
-    async def _deliver(self, name: str, published: PublishedWeights, silent: set[str]) -> None:
-        receipt = await self._actors[name].update_weights(published)
+    async def bring_up(self, name: str, actor: Actor) -> None:
+        """Brings the weights that were published last to a replacement.
+
+        The trainer may be updating them already, so the receipt alone is the proof.
+
+        Raises:
+            WeightSyncError: The receipt names another version or other bytes.
+        """
+        async with self._turn:
+            if self._published is not None:
+                await self._deliver(name, actor, self._published)
+
+    async def _deliver_or_report(
+        self, name: str, actor: Actor, published: PublishedWeights, silent: set[str]
+    ) -> float | None:
+        """The probe's difference; None if the replica died."""
+        try:
+            await self._deliver(name, actor, published)
+            difference = await self._probe(name, actor, published.version)
+        except RoleDied as error:
+            if error.role != name:
+                raise
+            self._actors.lost(name, actor, str(error))
+            return None
+        finally:
+            silent.discard(name)
+        return difference
+
+    async def _deliver(self, name: str, actor: Actor, published: PublishedWeights) -> None:
+        receipt = await actor.update_weights(published)
         if (receipt.version, receipt.checksum) != (published.version, published.checksum):
             raise WeightSyncError(
                 f"{name} acknowledged version {receipt.version} with checksum {receipt.checksum}; "
                 f"published was version {published.version} with checksum {published.checksum}"
             )
-        silent.discard(name)
+
+    async def _probe(self, name: str, actor: Actor, version: int) -> float:
+        """What the replica samples must have the learner's log-probs."""
+        rollout = await actor.generate(
+            GenerateRequest(
+                id=f"probe of version {version}",
+                prompt_ids=self._probe_ids,
+                seed=version,
+                sampling=self._probe_sampling,
+            )
+        )
+        difference = await self._trainer.probe(rollout.completion)
+        if not difference <= self._tolerance:
+            raise WeightSyncError(
+                f"{name} acknowledged version {version}, but its log-probs are not those of the learner: "
+                f"they differ by {difference:.3g} nats on a probe of {rollout.tokens} tokens, allowed are "
+                f"{self._tolerance:g} (rollout.sync_tolerance)"
+            )
+        return difference
 
     def _refuse_stuck_export(self, published: PublishedWeights, weights_changed: bool | None) -> None:
-        if weights_changed and published.checksum == self._checksum:
+        if self._published is None or not weights_changed:
+            return
+        if published.checksum == self._published.checksum:
             raise WeightSyncError(
                 f"version {published.version} has the bytes of the version before it (checksum "
                 f"{published.checksum}), although an update larger than zero was applied"

@@ -10,6 +10,7 @@ from roll_learners.errors import LearnerError
 from roll_learners.registry import ADVANTAGES, AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES
 from roll_learners.sample import Sample, missing_end_token, trainable
 from roll_learners.schedule import OptimizerSettings, learning_rate
+from roll_learners.update import SkippedUpdate, StepResult, UpdateResult
 
 if TYPE_CHECKING:
     from roll_learners.advantages import (
@@ -82,10 +83,13 @@ __all__ = [
     "ProbabilityGap",
     "Sample",
     "Segments",
+    "SkippedUpdate",
+    "StepResult",
     "SupervisedObjective",
     "Terms",
     "TokenBatch",
     "Totals",
+    "UpdateResult",
     "check_learner",
     "cispo",
     "clipped_surrogate",

@@ -121,10 +121,10 @@ def _with_tail(
 def _after_update(
     learner: Learner, samples: Sequence[Sample], advantages: Sequence[npt.NDArray[np.floating]]
 ) -> _Outcome:
-    metrics = learner.update(samples, PolicyObjective(make_algorithm("dapo")), advantages=advantages)
+    result = learner.update(samples, PolicyObjective(make_algorithm("dapo")), advantages=advantages)
     scored = learner.logprobs(samples)
     trained = [column[sample.response_mask] for column, sample in zip(scored, samples, strict=True)]
-    return _Outcome(metrics["grad_norm"], trained)
+    return _Outcome(result.metrics["grad_norm"], trained)
 
 
 def _same(name: str, expected: _Outcome, got: _Outcome, tolerance: float) -> CheckResult:
@@ -159,11 +159,16 @@ def _not_finite_changes_nothing(
 ) -> CheckResult:
     before = learner.logprobs(samples)
     poisoned = [*advantages[:-1], np.full_like(advantages[-1], np.nan)]
-    metrics = learner.update(samples, PolicyObjective(make_algorithm("dapo")), advantages=poisoned)
+    names = [100 + i for i in range(len(samples))]
+    result = learner.update(
+        samples, PolicyObjective(make_algorithm("dapo")), indices=names, advantages=poisoned
+    )
+    named = () if result.skipped is None else result.skipped.samples
     pairs = zip(before, learner.logprobs(samples), strict=True)
     unchanged = all(np.array_equal(a, b) for a, b in pairs)
     return CheckResult(
-        name="an update that is not finite changes nothing and is counted",
-        passed=unchanged and metrics["skipped_steps"] == 1,
-        detail=f"skipped_steps {metrics['skipped_steps']}, log-probs {'equal' if unchanged else 'changed'}",
+        name="an update that is not finite changes nothing, is counted and names its sample",
+        passed=unchanged and result.metrics["skipped_steps"] == 1 and named == (names[-1],),
+        detail=f"skipped_steps {result.metrics['skipped_steps']}, log-probs "
+        f"{'equal' if unchanged else 'changed'}, named {named}, to be named {names[-1]}",
     )

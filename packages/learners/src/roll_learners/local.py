@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from roll_learners.batch import Column, total_counts
+from roll_learners.culprits import culprits
 from roll_learners.errors import LearnerError
 from roll_learners.gradient import Accumulated, accumulate_gradient
 from roll_learners.objective import Objective
@@ -21,6 +22,7 @@ from roll_learners.sample import Sample
 from roll_learners.schedule import OptimizerSettings, learning_rate
 from roll_learners.scoring import LocalScorer
 from roll_learners.segments import Totals
+from roll_learners.update import SkippedUpdate, UpdateResult
 
 logger = logging.getLogger(__name__)
 
@@ -74,29 +76,36 @@ class LocalLearner:
         totals: Totals | None = None,
         indices: Sequence[int] | None = None,
         **columns: Column,
-    ) -> dict[str, float]:
+    ) -> UpdateResult:
         """One optimizer step on these samples; see `roll_learners.Learner.update`.
 
         Raises:
             LearnerError: A column does not fit, or a sample is longer than micro_batch_tokens.
         """
-        self._adamw.zero_grad()
         counts = total_counts(samples) if totals is None else totals
-        done = accumulate_gradient(self._scorer, samples, objective, columns, totals=counts)
-        norm = self._gradient_norm()
-        if not (torch.isfinite(norm) and torch.isfinite(done.losses).all()):
-            self._report_not_finite(done, norm, range(len(samples)) if indices is None else indices)
+        done, norm = self._gradient(samples, objective, columns, counts)
+        if not _finite(done, norm):
+
+            def finite(members: Sequence[int]) -> bool:
+                """Of some samples alone."""
+                own = {name: _entries(column, members) for name, column in columns.items()}
+                return _finite(*self._gradient([samples[i] for i in members], objective, own, counts))
+
+            names = range(len(samples)) if indices is None else indices
+            skipped = self._skipped(done, norm, finite, names)
             self._adamw.zero_grad()
-            return {"skipped_steps": 1.0, "tokens": float(done.tokens)}
+            return UpdateResult(metrics={"skipped_steps": 1.0, "tokens": float(done.tokens)}, skipped=skipped)
         rate = self._step(norm)
-        return {
-            **done.tally.results(),
-            "loss": done.losses.sum().item(),
-            "grad_norm": norm.item(),
-            "lr": rate,
-            "skipped_steps": 0.0,
-            "tokens": float(done.tokens),
-        }
+        return UpdateResult(
+            metrics={
+                **done.tally.results(),
+                "loss": done.losses.sum().item(),
+                "grad_norm": norm.item(),
+                "lr": rate,
+                "skipped_steps": 0.0,
+                "tokens": float(done.tokens),
+            }
+        )
 
     def export_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Name and tensor of all that `save_pretrained` would write, tied tensors once.
@@ -145,13 +154,25 @@ class LocalLearner:
         groups: list[dict[str, Any]] = self._adamw.param_groups
         return groups
 
-    def _gradient_norm(self) -> Tensor:
-        """The norm over all parameters; one that got no gradient gets zeros, so that AdamW treats it
-        the same whether its samples were computed or known to add nothing."""
+    def _gradient(
+        self,
+        samples: Sequence[Sample],
+        objective: Objective,
+        columns: Mapping[str, Column],
+        totals: Totals,
+    ) -> tuple[Accumulated, Tensor]:
+        """Leaves the gradient of these samples in the parameters; returns the rest, and its norm.
+
+        A parameter that got no gradient gets zeros, so that AdamW treats it the same whether its samples
+        were computed or known to add nothing.
+        """
+        self._adamw.zero_grad()
+        done = accumulate_gradient(self._scorer, samples, objective, columns, totals=totals)
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        return torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        return done, torch.nn.utils.get_total_norm(gradients)
 
     def _step(self, norm: Tensor) -> float:
         if self.settings.max_grad_norm is not None:
@@ -163,18 +184,41 @@ class LocalLearner:
         self.updates += 1
         return rate
 
-    def _report_not_finite(self, done: Accumulated, norm: Tensor, indices: Sequence[int]) -> None:
-        poisoned = ~torch.isfinite(done.losses)
-        chosen = [each for each, bad in zip(done.members, poisoned.tolist(), strict=True) if bad]
-        named = np.concatenate(chosen or done.members)
+    def _skipped(
+        self,
+        done: Accumulated,
+        norm: Tensor,
+        finite: Callable[[Sequence[int]], bool],
+        names: Sequence[int],
+    ) -> SkippedUpdate:
+        """The record of an update that is not finite, whose culprits are searched for."""
+        poisoned = (~torch.isfinite(done.losses)).tolist()
+        suspects = [members for members, bad in zip(done.members, poisoned, strict=True) if bad]
+        found = culprits(np.concatenate(suspects or done.members).tolist(), finite)
+        skipped = SkippedUpdate(
+            update=self.updates,
+            what="loss" if suspects else "gradient",
+            samples=tuple(sorted(names[i] for i in found)),
+            loss=done.losses.sum().item(),
+            gradient_norm=norm.item(),
+        )
         logger.warning(
             "update %d skipped: %s is not finite in samples %s (loss %s, gradient norm %s)",
-            self.updates,
-            "loss" if chosen else "gradient",
-            sorted(indices[i] for i in named),
-            done.losses.sum().item(),
-            norm.item(),
+            skipped.update,
+            skipped.what,
+            list(skipped.samples),
+            skipped.loss,
+            skipped.gradient_norm,
         )
+        return skipped
+
+
+def _finite(done: Accumulated, norm: Tensor) -> bool:
+    return bool(torch.isfinite(norm) and torch.isfinite(done.losses).all())
+
+
+def _entries(column: Column, members: Sequence[int]) -> Column:
+    return column[list(members)] if isinstance(column, np.ndarray) else [column[i] for i in members]
 
 
 def _adamw(parameters: Sequence[torch.nn.Parameter], settings: OptimizerSettings) -> torch.optim.AdamW:

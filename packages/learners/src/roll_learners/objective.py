@@ -110,13 +110,14 @@ class PolicyObjective:
             "pg_loss": Metric(pg_loss.detach(), "sum"),
             "pg_clipfrac": Metric(policy.clipped.to(old.dtype), "mean"),
             "ppo_kl": Metric(old - tokens.logprobs.detach(), "mean"),
+            "ratio": Metric(policy.ratio, "spread"),
         }
         if self.algorithm.kl.placement == "loss":
-            kl_loss = self._sum(
-                self._kl(logprobs=tokens.logprobs, ref_logprobs=columns.get("ref_logprobs")), tokens
-            )
+            ref_kl: Tensor = self._kl(logprobs=tokens.logprobs, ref_logprobs=columns.get("ref_logprobs"))
+            kl_loss = self._sum(ref_kl, tokens)
             loss = loss + self.algorithm.kl.coef * kl_loss
             metrics["kl_loss"] = Metric(kl_loss.detach(), "sum")
+            metrics["ref_kl"] = Metric(ref_kl.detach(), "mean")
         if tokens.entropy is not None:
             metrics["entropy"] = Metric(tokens.entropy.detach(), "mean")
             if self.algorithm.entropy_coef:

@@ -11,17 +11,19 @@ from roll_rollout.weights import WeightReceipt, WeightUpdate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
-    """How busy an engine is, for example `EngineLoad(running=64, waiting=12, kv_tokens=9310)`.
+    """How busy an engine is: `EngineLoad(running=64, waiting=12, kv_tokens=9310, sampled_tokens=70512)`.
 
     Attributes:
         running: Requests in the batch.
         waiting: Requests accepted and not yet in the batch.
         kv_tokens: Prompt and sampled tokens held for the running requests.
+        sampled_tokens: Tokens sampled since the start; it stands still while nothing runs, or hangs.
     """
 
     running: int
     waiting: int
     kv_tokens: int
+    sampled_tokens: int
 
 
 class Engine(Protocol):

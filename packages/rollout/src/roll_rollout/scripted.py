@@ -51,6 +51,7 @@ class ScriptedEngine:
         self._version = version
         self._sleep = sleep
         self._playing: dict[str, _Play] = {}
+        self._sampled_tokens = 0
         self._closed = False
 
     async def generate(self, request: GenerateRequest) -> Completion:
@@ -97,7 +98,9 @@ class ScriptedEngine:
     async def load(self) -> EngineLoad:
         """Returns the number of requests that play; none ever waits."""
         held = sum(len(play.request.prompt_ids) + len(play.tokens) for play in self._playing.values())
-        return EngineLoad(running=len(self._playing), waiting=0, kv_tokens=held)
+        return EngineLoad(
+            running=len(self._playing), waiting=0, kv_tokens=held, sampled_tokens=self._sampled_tokens
+        )
 
     async def close(self) -> None:
         """Ends all requests with `EngineClosed`. See `Engine.close`."""
@@ -135,6 +138,7 @@ class ScriptedEngine:
             if play.halted.is_set():
                 return "abort"
             play.tokens.append(token)
+            self._sampled_tokens += 1
             if token in sampling.stop_token_ids:
                 return "stop"
             if sampling.stop and self._decode is not None:

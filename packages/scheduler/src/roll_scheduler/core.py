@@ -9,16 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from roll_scheduler.ages import GroupAges
 from roll_scheduler.command import Abort, Command, Cut, Deliver, Drop, Generate, Grade
 from roll_scheduler.dispatch import DispatchQueue
 from roll_scheduler.errors import SchedulerError
-from roll_scheduler.flight import DeadlineQueue, Flight, FlightGroup
+from roll_scheduler.flight import DeadlineQueue, Flight, FlightGroup, longest_pending
 from roll_scheduler.ledger import FAILED, Ledger
 from roll_scheduler.metrics import scheduler_metrics
 from roll_scheduler.placement import ReplicaSlots
 from roll_scheduler.policy import SchedulerPolicy
 from roll_scheduler.snapshot import SchedulerSnapshot, cursor
-from roll_scheduler.staleness import admissible, choose_groups, may_train, staleness
+from roll_scheduler.staleness import admissible, may_train, staleness
 from roll_scheduler.ticket import PendingTicket, Ticket, TicketState, ticket_seed
 
 __all__ = ["SchedulerCore"]
@@ -61,6 +62,7 @@ class SchedulerCore:
         self._groups: dict[int, FlightGroup] = {}
         self._ready: dict[int, FlightGroup] = {}
         self._flights: dict[int, Flight] = {}
+        self._ages = GroupAges()
         self._queue = DispatchQueue(self._replicas)
         self._generating = DeadlineQueue(TicketState.RUNNING, policy.generate_deadline_s)
         self._grading = DeadlineQueue(TicketState.GRADING, policy.grade_deadline_s)
@@ -166,7 +168,9 @@ class SchedulerCore:
             return []
         self._leave_replica(flight)
         self.ledger.totals["tokens"] += tokens
-        flight.oldest, flight.truncated = oldest_version, truncated
+        sent_at, flight.oldest, flight.truncated = flight.oldest, oldest_version, truncated
+        if sent_at != oldest_version:
+            self._ages.changed(flight.group)
         if not self._fresh(oldest_version):
             flight.state = TicketState.READY
             return self._drop_group(flight.group, "stale") + self._dispatch(now)
@@ -251,15 +255,10 @@ class SchedulerCore:
         last = self._exhausted and len(self._ready) == len(self._groups)
         if len(self._ready) < wanted and not last:
             return None
-        unfinished = [group.sent_at() for group in self._groups.values() if group.id not in self._ready]
-        chosen = choose_groups(
-            [(group.oldest, group.id) for group in self._ready.values()],
-            [at for at in unfinished if at is not None],
-            version=self.version,
-            max_staleness=self._policy.max_staleness,
-            groups_per_batch=wanted,
-        )
-        return None if chosen is None else self._cut(sorted(chosen))
+        if self._ages.must_wait(self.version, self._policy):
+            return None
+        oldest_first = sorted(self._ready.values(), key=lambda group: (group.oldest, group.id))
+        return self._cut(sorted(group.id for group in oldest_first[:wanted]))
 
     def close(self) -> list[Command]:
         """Ends every ticket that has not ended."""
@@ -268,14 +267,13 @@ class SchedulerCore:
             commands += self._drop_group(group, "closed")
         return commands
 
-    def pending(self, now: float) -> list[PendingTicket]:
-        """Tickets that are being waited for, the one that is longest in its state first."""
-        waited_for = [flight for flight in self._flights.values() if flight.state is not TicketState.READY]
-        waited_for.sort(key=lambda flight: flight.since)
-        return [
-            PendingTicket(ticket=f.ticket, state=f.state, age_s=now - f.since, replica=f.replica)
-            for f in waited_for
-        ]
+    def pending(self, now: float, *, most: int | None = None) -> list[PendingTicket]:
+        """Tickets that are being waited for, the one that is longest in its state first; at most `most`."""
+        return [flight.pending(now) for flight in longest_pending(self._flights.values(), most)]
+
+    def pending_count(self) -> int:
+        """Number of tickets that are being waited for."""
+        return sum(flight.state is not TicketState.READY for flight in self._flights.values())
 
     def metrics(self, now: float) -> dict[str, float]:
         """Numbers of this moment and of the run, named `scheduler/...`."""
@@ -299,6 +297,7 @@ class SchedulerCore:
     def _start(self, flight: Flight, replica: str, now: float) -> Generate:
         flight.state, flight.replica, flight.since = TicketState.RUNNING, replica, now
         flight.oldest = self.version
+        self._ages.sent(flight.group, self.version)
         self._generating.push(flight, now)
         return Generate(ticket=flight.ticket, replica=replica)
 
@@ -310,6 +309,7 @@ class SchedulerCore:
     def _next_attempt(self, flight: Flight, state: TicketState, now: float) -> None:
         flight.ticket = replace(flight.ticket, attempt=flight.ticket.attempt + 1)
         flight.state, flight.replica, flight.since = state, None, now
+        self._ages.changed(flight.group)
 
     def _awaited(self, ticket: Ticket, *states: TicketState) -> Flight | None:
         flight = self._flights.get(ticket.id)
@@ -326,6 +326,7 @@ class SchedulerCore:
         group = flight.group
         self._end(flight, TicketState.DROPPED, FAILED)
         group.lost += 1
+        self._ages.changed(group)
         if len(group.flights) - group.lost < self._policy.min_members:
             return self._drop_group(group, FAILED)
         return self._settle(group)
@@ -342,6 +343,7 @@ class SchedulerCore:
                 return self._drop_group(group, f"filter:{group_filter.name}")
         group.oldest = min(flight.oldest for flight in members)
         self._ready[group.id] = group
+        self._ages.completed(group)
         return []
 
     def _drop_group(self, group: FlightGroup, reason: str) -> list[Command]:
@@ -355,7 +357,7 @@ class SchedulerCore:
             self._leave_replica(flight)
             self._end(flight, TicketState.DROPPED, end)
         del self._groups[group.id]
-        self._ready.pop(group.id, None)
+        self._ages.ended(group, ready=self._ready.pop(group.id, None) is not None)
         self.ledger.drop(reason)
         return [*commands, Drop(group=group.id, reason=reason)]
 
@@ -385,6 +387,7 @@ class SchedulerCore:
         for group_id in chosen:
             group = self._ready.pop(group_id)
             del self._groups[group_id]
+            self._ages.ended(group, ready=True)
             ages.append(staleness(version=self.version, oldest_version=group.oldest))
             members = [flight for flight in group.flights if flight.state is TicketState.READY]
             for flight in members:

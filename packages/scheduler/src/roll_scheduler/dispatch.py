@@ -39,6 +39,8 @@ class DispatchQueue:
 
     def pop(self) -> tuple[Flight, str] | None:
         """The next ticket and the replica of which a slot was taken for it, None if nothing can start."""
+        if self._replicas.full:
+            return None
         for flight in tuple(self._retrying):
             if flight.state is not TicketState.WAITING:
                 self._retrying.remove(flight)

@@ -27,6 +27,8 @@ S = TypeVar("S")
 
 CLOSE_DEADLINE_S = 10.0
 SHORTEST_TIMER_S = 0.001
+TICKETS_AT_ONCE = 512
+"""Tickets that are admitted before the event loop turns: starting each may take part of a millisecond."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +37,8 @@ class RolloutScheduler(Generic[P, C, S]):
     """Schedules generation and grading of groups and returns them in batches.
 
     Every completion is a task of its own. With at least as many slots as tickets the tasks start group by
-    group, member by member, before anything is awaited. Use it as an async context manager, or call `aclose`.
+    group, member by member: the first 512 before anything is awaited, as many in each later turn of the event
+    loop. Use it as an async context manager, or call `aclose`.
 
     Args:
         prompts: Taken one by one, as there is room; each occurrence makes a group.
@@ -65,6 +68,7 @@ class RolloutScheduler(Generic[P, C, S]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._core = SchedulerCore(policy, replicas=replicas, run_seed=run_seed, resume=resume)
+        self._group_size = policy.group_size
         self._prompts: Iterator[P] = iter(prompts)
         self._generate = generate
         self._grade = grade
@@ -77,6 +81,7 @@ class RolloutScheduler(Generic[P, C, S]):
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._admission: asyncio.Handle | None = None
         self._error: Exception | None = None
         self._started = False
         self._collecting = False
@@ -155,9 +160,17 @@ class RolloutScheduler(Generic[P, C, S]):
         logger.warning("replica %r left (%s)", name, reason)
         self._advance(commands)
 
-    def pending(self) -> list[PendingTicket]:
-        """Tickets that are being waited for, the one that is longest in its state first."""
-        return self._core.pending(self._clock())
+    def pending(self, *, most: int | None = None) -> list[PendingTicket]:
+        """Tickets that are being waited for, the one that is longest in its state first.
+
+        Args:
+            most: How many at most; None for all. A few of many cost much less.
+        """
+        return self._core.pending(self._clock(), most=most)
+
+    def pending_count(self) -> int:
+        """Number of tickets that are being waited for."""
+        return self._core.pending_count()
 
     def metrics(self) -> dict[str, float]:
         """Numbers of this moment and of the run, named `scheduler/...`."""
@@ -194,7 +207,14 @@ class RolloutScheduler(Generic[P, C, S]):
             await self._wake.wait()
 
     def _admit(self) -> None:
+        """Takes prompts as long as there is room; after every 512 tickets the event loop turns first."""
+        if self._admission is not None:
+            return
+        enough = self._core.next_group + max(1, TICKETS_AT_ONCE // self._group_size)
         while self._started and not self._closed and self._error is None and self._core.room > 0:
+            if self._core.next_group >= enough:
+                self._admission = asyncio.get_running_loop().call_soon(self._go_on_admitting)
+                return
             try:
                 prompt = next(self._prompts)
             except StopIteration:
@@ -208,6 +228,10 @@ class RolloutScheduler(Generic[P, C, S]):
             group = self._core.next_group
             self._prompt_of[group], self._generated[group], self._graded[group] = prompt, {}, {}
             self._carry_out(self._core.admit(self._clock()))
+
+    def _go_on_admitting(self) -> None:
+        self._admission = None
+        self._advance(())
 
     def _advance(self, commands: Iterable[Command]) -> None:
         self._carry_out(commands)
@@ -325,6 +349,8 @@ class RolloutScheduler(Generic[P, C, S]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._admission is not None:
+            self._admission.cancel()
         self._carry_out(self._core.close())
         self._wake.set()
         if not self._aborted:

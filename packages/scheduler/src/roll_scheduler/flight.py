@@ -1,10 +1,12 @@
 """Mutable records that the core keeps: a ticket and its group on their way, and deadlines of tickets."""
 
+import heapq
 from collections import deque
+from collections.abc import Iterable
 
-from roll_scheduler.ticket import Ticket, TicketState
+from roll_scheduler.ticket import PendingTicket, Ticket, TicketState
 
-__all__ = ["DeadlineQueue", "Flight", "FlightGroup"]
+__all__ = ["DeadlineQueue", "Flight", "FlightGroup", "longest_pending"]
 
 
 class Flight:
@@ -40,6 +42,12 @@ class Flight:
         self.truncated = False
         self.value = 0.0
 
+    def pending(self, now: float) -> PendingTicket:
+        """How long it has been in its state."""
+        return PendingTicket(
+            ticket=self.ticket, state=self.state, age_s=now - self.since, replica=self.replica
+        )
+
 
 class FlightGroup:
     """A group that was admitted and has not ended.
@@ -49,9 +57,10 @@ class FlightGroup:
         unsettled: Members that are neither READY nor DROPPED.
         lost: Members that are DROPPED.
         oldest: Oldest sampled version of its members, valid once it is complete.
+        sent: What `sent_at` says, while it is not complete; kept by `GroupAges`.
     """
 
-    __slots__ = ("flights", "id", "lost", "oldest", "unsettled")
+    __slots__ = ("flights", "id", "lost", "oldest", "sent", "unsettled")
 
     def __init__(self, group: int, size: int) -> None:
         self.id = group
@@ -59,6 +68,7 @@ class FlightGroup:
         self.unsettled = size
         self.lost = 0
         self.oldest = 0
+        self.sent: int | None = None
 
     def sampled_at(self) -> int | None:
         """Oldest sampled version of the members that are generated, None if there is none."""
@@ -104,3 +114,11 @@ class DeadlineQueue:
         while (at := self.next_at()) is not None and at <= now:
             expired.append(self._entries.popleft()[2])
         return expired
+
+
+def longest_pending(flights: Iterable[Flight], most: int | None) -> list[Flight]:
+    """Those that are being waited for, the one that is longest in its state first; at most `most` of them."""
+    waited_for = [flight for flight in flights if flight.state is not TicketState.READY]
+    if most is None:
+        return sorted(waited_for, key=lambda flight: flight.since)
+    return heapq.nsmallest(most, waited_for, key=lambda flight: flight.since)

@@ -1,5 +1,7 @@
 """Which replica takes the next ticket: the least loaded, ties in the order in which replicas came up."""
 
+import heapq
+import itertools
 from collections.abc import Mapping
 
 from roll_scheduler.errors import SchedulerError
@@ -22,6 +24,9 @@ class ReplicaSlots:
             raise SchedulerError("replicas: got none, at least one is needed")
         self._slots: dict[str, int] = {}
         self._running: dict[str, int] = {}
+        self._rank: dict[str, int] = {}
+        self._ranks = itertools.count()
+        self._by_load: list[tuple[float, int, str]] = []
         self._free = 0
         self.lost: dict[str, str] = {}
         self.returning: set[str] = set()
@@ -33,6 +38,11 @@ class ReplicaSlots:
 
     def __contains__(self, name: str) -> bool:
         return name in self._slots
+
+    @property
+    def full(self) -> bool:
+        """Whether no replica has a free slot."""
+        return self._free == 0
 
     def names(self) -> list[str]:
         """Names of the live replicas in the order in which they came up."""
@@ -46,7 +56,9 @@ class ReplicaSlots:
             raise SchedulerError(f"replica {name!r} is there already; live replicas are {self.names()}")
         self._slots[name] = slots
         self._running[name] = 0
+        self._rank[name] = next(self._ranks)
         self._free += slots
+        self._offer(name)
         self.lost.pop(name, None)
         self.returning.discard(name)
 
@@ -65,23 +77,45 @@ class ReplicaSlots:
         Args:
             avoid: Replicas that are not wanted; ignored if no other replica is live.
         """
-        if self._free == 0:
+        if self.full:
             return None
         if avoid and avoid.issuperset(self._slots):
             avoid = frozenset()
-        best, least = None, 1.0
-        for name, slots in self._slots.items():
-            load = self._running[name] / slots
-            if load < least and name not in avoid:
-                best, least = name, load
-                if load == 0.0:
-                    break
-        if best is not None:
-            self._running[best] += 1
+        passed, taken = [], None
+        while self._by_load and taken is None:
+            offer = heapq.heappop(self._by_load)
+            name = offer[2]
+            if name not in self._slots or offer != self._offer_of(name):
+                continue
+            if name in avoid:
+                passed.append(offer)
+            else:
+                taken = name
+        for offer in passed:
+            heapq.heappush(self._by_load, offer)
+        if taken is not None:
+            self._running[taken] += 1
             self._free -= 1
-        return best
+            self._offer(taken)
+        return taken
 
     def release(self, name: str) -> None:
         """Gives a slot back."""
         self._running[name] -= 1
         self._free += 1
+        self._offer(name)
+
+    def _offer(self, name: str) -> None:
+        """Enters a replica whose load has changed; what was entered of it before is void."""
+        if self._has_room(name):
+            heapq.heappush(self._by_load, self._offer_of(name))
+        # Void entries below the top would pile up.
+        if len(self._by_load) > 4 * len(self._slots):
+            self._by_load = [self._offer_of(each) for each in self._slots if self._has_room(each)]
+            heapq.heapify(self._by_load)
+
+    def _offer_of(self, name: str) -> tuple[float, int, str]:
+        return self._running[name] / self._slots[name], self._rank[name], name
+
+    def _has_room(self, name: str) -> bool:
+        return self._running[name] < self._slots[name]

@@ -1,8 +1,9 @@
 """The arithmetic of policy versions: how much may be outstanding, what is too old, what has to go next."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-__all__ = ["admissible", "choose_groups", "may_train", "staleness"]
+__all__ = ["admissible", "choose_groups", "may_train", "must_wait", "staleness"]
 
 
 def admissible(*, groups_per_batch: int, max_staleness: int, outstanding: int) -> int:
@@ -53,13 +54,40 @@ def choose_groups(
         max_staleness: The bound.
         groups_per_batch: Groups in one batch.
     """
-    chosen = sorted(ready)[:groups_per_batch]
+    if must_wait(
+        Counter(oldest for oldest, _ in ready),
+        Counter(unfinished),
+        version=version,
+        max_staleness=max_staleness,
+        groups_per_batch=groups_per_batch,
+    ):
+        return None
+    return [group for _, group in sorted(ready)[:groups_per_batch]]
+
+
+def must_wait(
+    ready: Mapping[int, int],
+    unfinished: Mapping[int, int],
+    *,
+    version: int,
+    max_staleness: int,
+    groups_per_batch: int,
+) -> bool:
+    """Whether `choose_groups` refuses, from counts alone: it takes the oldest, whichever they are.
+
+    Args:
+        ready: Complete groups by oldest version.
+        unfinished: Groups that have started and are not complete, by the version they were sent out at.
+        version: Current version.
+        max_staleness: The bound.
+        groups_per_batch: Groups in one batch.
+    """
     expired_below = version - max_staleness
-    sampled_at = [oldest for oldest, _ in ready] + [at for at in unfinished if at >= expired_below]
     for batches_left in range(max_staleness):
         last = expired_below + batches_left
-        due_now = sum(at <= last for at in sampled_at) - batches_left * groups_per_batch
-        served = sum(oldest <= last for oldest, _ in chosen)
-        if served < min(due_now, groups_per_batch):
-            return None
-    return [group for _, group in chosen]
+        old = sum(count for oldest, count in ready.items() if oldest <= last)
+        slow = sum(count for at, count in unfinished.items() if expired_below <= at <= last)
+        due_now = old + slow - batches_left * groups_per_batch
+        if min(old, groups_per_batch) < min(due_now, groups_per_batch):
+            return True
+    return False

@@ -6,6 +6,20 @@ from roll_launch.config.dump import dump_config, dump_data
 from roll_launch.config.existence import check_existence
 from roll_launch.config.load import LoadedConfig, load_config, load_text
 from roll_launch.config.problems import ConfigError, Problem
+from roll_launch.config.schema.alarms import (
+    AllMaskedConfig,
+    EntropyCollapseConfig,
+    EqualScoresConfig,
+    FailureRateJumpConfig,
+    KlExplosionConfig,
+    LengthRewardConfig,
+    ParseRateDropConfig,
+    PolicyAlarmsConfig,
+    RatioExplosionConfig,
+    SkippedUpdateConfig,
+    SupervisedAlarmsConfig,
+    ZeroAdvantagesConfig,
+)
 from roll_launch.config.schema.algorithm import AlgorithmConfig, KlConfig
 from roll_launch.config.schema.checkpoint import CheckpointConfig, PolicyDeadlines, SupervisedDeadlines
 from roll_launch.config.schema.data import (
@@ -16,6 +30,7 @@ from roll_launch.config.schema.data import (
     PythonData,
     ReasoningGymData,
 )
+from roll_launch.config.schema.health import HealthConfig
 from roll_launch.config.schema.learner import (
     LearnerConfig,
     OptimizerConfig,
@@ -43,25 +58,34 @@ from roll_launch.config.section import Finding, Section
 
 __all__ = [
     "AlgorithmConfig",
+    "AllMaskedConfig",
     "CheckpointConfig",
     "ConfigError",
     "DataConfig",
     "Derived",
     "Document",
+    "EntropyCollapseConfig",
+    "EqualScoresConfig",
     "EvaluationConfig",
+    "FailureRateJumpConfig",
     "FiltersConfig",
     "Finding",
     "GraderConfig",
+    "HealthConfig",
     "HfData",
     "JsonlData",
     "KlConfig",
+    "KlExplosionConfig",
     "LearnerConfig",
+    "LengthRewardConfig",
     "LoadedConfig",
     "LocalRuntimeConfig",
     "ModelConfig",
     "OptimizerConfig",
     "OverlongConfig",
     "ParquetData",
+    "ParseRateDropConfig",
+    "PolicyAlarmsConfig",
     "PolicyDeadlines",
     "PolicyLearnerConfig",
     "PreparationConfig",
@@ -69,6 +93,7 @@ __all__ = [
     "Problem",
     "PythonData",
     "RandomModel",
+    "RatioExplosionConfig",
     "RayRuntimeConfig",
     "ReasoningGymData",
     "RewardsConfig",
@@ -79,12 +104,15 @@ __all__ = [
     "SamplingConfig",
     "Section",
     "SftStage",
+    "SkippedUpdateConfig",
     "StageConfig",
     "StageModel",
+    "SupervisedAlarmsConfig",
     "SupervisedDeadlines",
     "SupervisedLearnerConfig",
     "TrackingConfig",
     "TransformersEngineConfig",
+    "ZeroAdvantagesConfig",
     "check_existence",
     "derive",
     "derived_rows",

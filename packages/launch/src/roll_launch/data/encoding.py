@@ -45,11 +45,12 @@ class EncodedPrompts:
 class EncodedSamples:
     """Token ids and response masks of rows to imitate.
 
-    EncodedSamples(samples=((int32[N], bool[N]), ...), dropped=2, empty=0); `dropped` rows were too long,
-    `empty` ones had no response.
+    EncodedSamples(samples=((int32[N], bool[N]), ...), origins=("train.jsonl:1", ...), dropped=2, empty=0);
+    `dropped` rows were too long, `empty` ones had no response.
     """
 
     samples: tuple[tuple[np.ndarray, np.ndarray], ...]
+    origins: tuple[str, ...]
     dropped: int
     empty: int
 
@@ -139,6 +140,7 @@ class PromptEncoder:
                 `supervised_tokens` does.
         """
         kept: list[tuple[np.ndarray, np.ndarray]] = []
+        origins: list[str] = []
         dropped = empty = 0
         for row in self._encoded_together(rows):
             try:
@@ -148,11 +150,12 @@ class PromptEncoder:
                 continue
             if _fits(row, len(ids), max_tokens, overlong, what="prompt and response have"):
                 kept.append((ids, mask))
+                origins.append(row.origin)
             else:
                 dropped += 1
         if not kept:
             raise DataError(f"no sample is left: {dropped} were too long, {empty} had no response")
-        return EncodedSamples(samples=tuple(kept), dropped=dropped, empty=empty)
+        return EncodedSamples(samples=tuple(kept), origins=tuple(origins), dropped=dropped, empty=empty)
 
     def supervised_tokens(self, row: Row) -> tuple[np.ndarray, np.ndarray]:
         """The token ids and response mask of a sample to imitate: int32[N], bool[N].

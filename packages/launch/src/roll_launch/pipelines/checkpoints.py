@@ -1,26 +1,15 @@
-"""When a stage writes checkpoints, and how one becomes visible only when it is whole."""
+"""When a stage writes checkpoints, and what goes into one."""
 
 import asyncio
-import os
-import re
-import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from roll_launch.config import CheckpointConfig
-from roll_launch.errors import RollLaunchError
+from roll_launch import checkpoint_store as store
+from roll_launch.config import CheckpointConfig, dump_config
 from roll_launch.pipelines.stage import RunContext
+from roll_launch.progress import CONFIG, PROGRESS, StageProgress
 from roll_launch.roles import Trainer
-from roll_launch.run_directory import write_json
 from roll_launch.timing import PhaseTimes
-
-MANIFEST = "manifest.json"
-"""Written last: a directory without it is no checkpoint."""
-
-STEP = re.compile(r"step_(\d+)")
-
-
-class CheckpointError(RollLaunchError):
-    """A checkpoint was not written."""
 
 
 class CheckpointSchedule:
@@ -31,72 +20,74 @@ class CheckpointSchedule:
         config: How often, and how many to keep.
         trainer: Whose weights.
         context: Of the run.
+        progress: Tells where the stage stands; called between two steps.
+        times: Of the stage.
+        last: The step of the newest checkpoint, 0 if there is none.
     """
 
-    def __init__(self, stage: str, config: CheckpointConfig, trainer: Trainer, context: RunContext) -> None:
+    def __init__(
+        self,
+        stage: str,
+        config: CheckpointConfig,
+        trainer: Trainer,
+        context: RunContext,
+        *,
+        progress: Callable[[], StageProgress],
+        times: PhaseTimes,
+        last: int,
+    ) -> None:
         self._stage = stage
         self._config = config
         self._trainer = trainer
         self._context = context
+        self._progress = progress
+        self._times = times
+        self._last = last
 
-    async def after_step(self, step: int, times: PhaseTimes) -> None:
-        """Writes a checkpoint if `step` is one of those that get one."""
+    async def after_step(self, step: int) -> None:
+        """Writes a checkpoint if `step` is one of those that get one, or if the run is to stop here."""
         every = self._config.every
-        if every is None or step % every:
+        if every is None or step == self._last:
             return
+        if step % every == 0 or self._context.interrupt.requested:
+            await self._write(step)
+
+    async def final(self) -> None:
+        """Writes the stage's model as a Hugging Face directory, which later stages start from, and what the
+        stage came to. A resume finds the stage finished once both are there."""
+        directory = self._context.directory
+        with self._times.phase("save_checkpoint"):
+            await self._put(
+                directory.model(self._stage),
+                lambda beside: self._trainer.save(beside, state=False),
+                what=f"model of {self._stage}",
+            )
+        await self._put(directory.finished(self._stage), self._describe, what=f"end of {self._stage}")
+
+    async def _write(self, step: int) -> None:
         root = self._context.directory.checkpoints(self._stage)
-        with times.phase("save_checkpoint"):
-            await self._write(root / f"step_{step}", state=True, what=f"checkpoint of step {step}")
-            await asyncio.to_thread(rotate, root, keep=self._config.keep)
 
-    async def final(self, times: PhaseTimes) -> None:
-        """Writes the stage's model as a Hugging Face directory, which later stages start from."""
-        with times.phase("save_checkpoint"):
-            target = self._context.directory.model(self._stage)
-            await self._write(target, state=False, what=f"model of {self._stage}")
+        async def fill(beside: Path) -> None:
+            await self._trainer.save(beside, state=True)
+            await self._describe(beside)
 
-    async def _write(self, target: Path, *, state: bool, what: str) -> None:
-        beside = target.with_name(target.name + ".tmp")
+        with self._times.phase("save_checkpoint"):
+            await self._put(root / f"step_{step}", fill, what=f"checkpoint of step {step}")
+            await asyncio.to_thread(store.rotate, root, keep=self._config.keep, just_saved=step)
+        self._last = step
+
+    async def _put(self, target: Path, fill: Callable[[Path], Awaitable[None]], *, what: str) -> None:
         async with self._context.waits.wait(what, deadline_s=self._config.deadline_s):
-            await asyncio.to_thread(_emptied, beside)
-            await self._trainer.save(beside, state=state)
-            await asyncio.to_thread(commit, beside, target)
+            beside = await asyncio.to_thread(store.prepare, target)
+            try:
+                await fill(beside)
+            except BaseException:
+                # A full disk gets its space back, whatever ended the writing.
+                store.discard(beside)
+                raise
+            await asyncio.to_thread(store.commit, beside, target)
 
-
-def commit(beside: Path, target: Path) -> None:
-    """Makes a written directory visible under its name: files to disk, manifest, rename, in this order.
-
-    Raises:
-        CheckpointError: Nothing was written there.
-    """
-    files = sorted(path for path in beside.rglob("*") if path.is_file())
-    if not files:
-        raise CheckpointError(
-            f"nothing was written to {beside}: the machine of the trainer does not share this path"
-        )
-    sizes = {str(path.relative_to(beside)): path.stat().st_size for path in files}
-    write_json(beside / MANIFEST, {"files": sizes})
-    for path in [*files, beside / MANIFEST, beside]:
-        _to_disk(path)
-    beside.rename(target)
-    _to_disk(target.parent)
-
-
-def rotate(root: Path, *, keep: int) -> None:
-    """Removes all but the newest `keep` checkpoints, by step number."""
-    steps = {int(match[1]): path for path in root.iterdir() if (match := STEP.fullmatch(path.name))}
-    for step in sorted(steps)[:-keep]:
-        shutil.rmtree(steps[step])
-
-
-def _emptied(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-
-
-def _to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    async def _describe(self, beside: Path) -> None:
+        """Where the stage stands. Told on the loop's own thread, where nothing moves meanwhile."""
+        self._progress().save(beside / PROGRESS)
+        (beside / CONFIG).write_text(dump_config(self._context.config), encoding="utf-8")

@@ -1,15 +1,18 @@
 """The two callbacks that a scheduler drives, bound to the actors and reward workers of a stage."""
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 
 from roll_rewards import Score
 from roll_rollout import EngineError, GenerateRequest, SamplingParams
 from roll_scheduler import Batch, Generated, Graded, Member, RolloutScheduler, Ticket, TicketFailed
 
+from roll_launch.failures import RoleDied
 from roll_launch.plan import Prompt
+from roll_launch.role_group import RoleGroup
 from roll_launch.roles import Actor, Handle, RewardWorker, RolloutRecord
 
 SLOTS_PER_ACTOR = 1024
@@ -24,8 +27,11 @@ RolloutBatch = Batch[Prompt, Handle, Score]
 class RolloutWork:
     """Generates and grades single tickets.
 
+    A dead replica or worker is reported to its group, which replaces it. The scheduler sends the tickets of a
+    lost replica out again by itself; a grading that was lost is repeated here.
+
     Args:
-        actors: Replicas, by name.
+        actors: The replicas.
         workers: Reward workers; each completion goes to the next one.
         sampling: For every request.
 
@@ -34,18 +40,33 @@ class RolloutWork:
     """
 
     def __init__(
-        self, actors: Mapping[str, Actor], workers: Sequence[RewardWorker], *, sampling: SamplingParams
+        self, actors: RoleGroup[Actor], workers: RoleGroup[RewardWorker], *, sampling: SamplingParams
     ) -> None:
         self._actors = actors
         self._workers = workers
-        self._turn = itertools.cycle(workers)
         self._sampling = sampling
         self._requests = itertools.count()
+        self._suspects: set[int] = set()
+        self._suspects_turn = asyncio.Lock()
         self.last_failure = ""
 
-    def slots(self) -> dict[str, int]:
-        """The replicas and how many tickets each takes at once."""
-        return dict.fromkeys(self._actors, SLOTS_PER_ACTOR)
+    async def slots(self) -> dict[str, int]:
+        """The replicas and how many tickets each takes at once; waits until there is one."""
+        await self._actors.some()
+        return dict.fromkeys(self._actors.live, SLOTS_PER_ACTOR)
+
+    @contextlib.contextmanager
+    def serving(self, scheduler: RolloutScheduler[Prompt, Handle, Score]) -> Iterator[None]:
+        """While the body runs, the scheduler is told which replicas leave and which come back."""
+
+        def lost(name: str, why: str) -> None:
+            scheduler.remove_replica(name, why, returns=True)
+
+        def joined(name: str) -> None:
+            scheduler.add_replica(name, SLOTS_PER_ACTOR)
+
+        with self._actors.told(lost, joined):
+            yield
 
     async def generate(self, ticket: Ticket, prompt: Prompt, replica: str) -> Generated[Handle]:
         """One completion.
@@ -59,11 +80,15 @@ class RolloutWork:
             seed=ticket.seed,
             sampling=self._sampling,
         )
-        actor = self._actors[replica]
+        actor = self._actors.live[replica]
         try:
             rollout = await actor.generate(request)
         except EngineError as error:
             raise self._failed("engine", str(error)) from error
+        except RoleDied as error:
+            # Told of it, the scheduler has given this ticket to another replica already.
+            self._actors.lost(replica, actor, str(error))
+            raise self._failed("replica", str(error)) from error
         except asyncio.CancelledError:
             # The engine must not go on with what nobody waits for; the abort itself is not waited for.
             _detach(actor.abort(request.id))
@@ -80,35 +105,61 @@ class RolloutWork:
     async def grade(self, ticket: Ticket, prompt: Prompt, completion: Handle) -> Graded[Score]:
         """The score of one completion.
 
+        Whatever was being graded when a worker died is graded again one by one, so that a completion that
+        kills its grader is found and fails alone.
+
         Raises:
             TicketFailed: The grader gave no verdict.
         """
-        score = await next(self._turn).grade(completion, prompt.row.reference, prompt.row.columns)
+        score = None
+        if ticket.id not in self._suspects:
+            score = await self._grade(prompt, completion)
+        if score is None:
+            self._suspects.add(ticket.id)
+            async with self._suspects_turn:
+                score = await self._grade(prompt, completion)
+        if score is None:
+            raise self._failed("reward_worker", f"its worker died under ticket {ticket.id} alone")
+        self._suspects.discard(ticket.id)
         if score.failure is not None:
             raise self._failed(f"reward_{score.failure.kind}", score.failure.message)
         return Graded(score=score, value=score.value)
+
+    async def _grade(self, prompt: Prompt, completion: Handle) -> Score | None:
+        """None if the worker died."""
+        name, worker = await self._workers.next()
+        try:
+            return await worker.grade(completion, prompt.row.reference, prompt.row.columns)
+        except RoleDied as error:
+            self._workers.lost(name, worker, str(error))
+            return None
 
     def _failed(self, kind: str, message: str) -> TicketFailed:
         self.last_failure = f"{kind}: {message}"
         return TicketFailed(kind, message)
 
-    async def record(self, path: Path, records: Sequence[RolloutRecord]) -> None:
-        """Writes rollouts down; always the same worker, so that a file has one writer."""
-        await self._workers[0].record(path, records)
+    async def record(self, path: Path, records: Sequence[RolloutRecord], *, offset: int) -> int:
+        """Writes rollouts down from byte `offset` on; returns where they end."""
+        while True:
+            name, worker = await self._workers.next()
+            try:
+                return await worker.record(path, records, offset=offset)
+            except RoleDied as error:
+                self._workers.lost(name, worker, str(error))
 
     @staticmethod
     def pending(scheduler: RolloutScheduler[Prompt, Handle, Score]) -> Callable[[], str]:
         """Describes the oldest tickets of `scheduler`, for the watchdog."""
 
         def describe() -> str:
-            tickets = scheduler.pending()
+            tickets = scheduler.pending_count()
             shown = [
                 f"group {late.ticket.group} member {late.ticket.member} {late.state} for {late.age_s:.0f} s"
                 + (f" on {late.replica}" if late.replica else "")
-                for late in tickets[:PENDING_SHOWN]
+                for late in scheduler.pending(most=PENDING_SHOWN)
             ]
-            more = len(tickets) - len(shown)
-            return f"{len(tickets)} tickets: " + "; ".join(shown) + (f"; and {more} more" if more else "")
+            more = tickets - len(shown)
+            return f"{tickets} tickets: " + "; ".join(shown) + (f"; and {more} more" if more else "")
 
         return describe
 

@@ -69,11 +69,15 @@ class Evaluation:
         Raises:
             EvaluationError: No sample has a verdict.
         """
+        async with self._waits.wait(
+            f"a replica for the evaluation after step {step}", deadline_s=self._deadline_s
+        ):
+            slots = await self._work.slots()
         scheduler = RolloutScheduler(
             prompts=iter(self._prompts.prompts),
             generate=self._work.generate,
             grade=self._work.grade,
-            replicas=self._work.slots(),
+            replicas=slots,
             policy=self._policy,
             run_seed=self._seed,
         )
@@ -85,7 +89,8 @@ class Evaluation:
                 pending=self._work.pending(scheduler),
             ),
         ):
-            batch = await scheduler.next_batch()
+            with self._work.serving(scheduler):
+                batch = await scheduler.next_batch()
         members = members_of(batch)
         if not members:
             raise EvaluationError(

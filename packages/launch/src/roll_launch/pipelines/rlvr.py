@@ -3,52 +3,77 @@
 A step: prompts -> scheduler -> engines -> graders -> scheduler -> trainer -> weight sync -> engines.
 """
 
-import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping
 
 import numpy as np
-from roll_rewards import overlong_penalty
+from roll_learners.update import StepResult
+from roll_rewards import Score, overlong_penalty
 from roll_scheduler import RolloutScheduler
 
-from roll_launch.pipelines import specs
+from roll_launch.alarms import StageAlarms
+from roll_launch.history import StageHistory
 from roll_launch.pipelines.checkpoints import CheckpointSchedule
 from roll_launch.pipelines.collection import RolloutBatch, RolloutWork, members_of
 from roll_launch.pipelines.evaluation import Evaluation
+from roll_launch.pipelines.rlvr_roles import RlvrRoles, start_rlvr_roles
 from roll_launch.pipelines.rollout_metrics import rollout_metrics
+from roll_launch.pipelines.sample_names import rollout_names
 from roll_launch.pipelines.scheduling import training_policy
 from roll_launch.pipelines.stage import RunContext, StageResult
-from roll_launch.plan import RlvrPlan
-from roll_launch.roles import Actor, RewardWorker, RolloutRecord, ScoredRollout, Trainer
-from roll_launch.weight_sync import WeightSync
-
-Role = TypeVar("Role")
+from roll_launch.plan import Prompt, RlvrPlan
+from roll_launch.progress import StageProgress
+from roll_launch.roles import Handle, RolloutRecord, ScoredRollout
+from roll_launch.run_directory import METRICS
+from roll_launch.weight_sync import TOLERANCE, WeightSync
 
 
 class RlvrPipeline:
     """Runs one stage of reinforcement learning."""
 
-    def __init__(self, plan: RlvrPlan, context: RunContext) -> None:
+    def __init__(self, plan: RlvrPlan, context: RunContext, history: StageHistory | None) -> None:
         self._plan = plan
         self._context = context
+        self._history = history
+        self._path = context.directory.rollouts(plan.stage.name)
+        self._version, self._written = 0, 0
         self.result = StageResult()
+        self._alarms = StageAlarms(
+            plan.stage.alarms, stage=plan.stage.name, screen=context.display, records=self.result.alarms
+        )
+        if history is not None:
+            self._alarms.restore(history.progress.alarms)
+            self.result.restore(history.progress)
+            self._version = history.progress.version
+            self._written = history.progress.files.get(self._file, 0)
 
     async def run(self) -> None:
         """Trains for the planned number of steps, with evaluations before, during and after."""
+        checkpoint = self._history.checkpoint if self._history else None
+        roles = await start_rlvr_roles(self._plan, self._context, checkpoint=checkpoint)
+        self._connect(roles)
+        async with roles.actors, roles.workers:
+            await self._train()
+        deadline_s = self._plan.stage.deadlines.sync_s
+        async with self._context.waits.wait("peak memory of the trainer", deadline_s=deadline_s):
+            self.result.peak_rss_gb = await roles.trainer.peak_rss_gb()
+        await self._checkpoints.final()
+
+    async def _train(self) -> None:
         stage, context = self._plan.stage, self._context
-        await self._start_roles()
-        context.display.begin(stage.name, stage.steps)
+        context.display.begin(stage.name, stage.steps, done=self.result.steps)
         await self._sync.publish(self._version)
-        await self._evaluate(0, "before")
+        if self._history is None:
+            await self._evaluate(0, "before")
+        else:
+            context.log.resumed(stage.name, self.result.steps)
         self.result.times.end_step()
+        self._scheduler = await self._make_scheduler()
         async with self._scheduler:
-            for step in range(1, stage.steps + 1):
-                context.interrupt.stop_at_boundary()
-                await self._step(step)
+            with self._work.serving(self._scheduler):
+                for step in range(self.result.steps + 1, stage.steps + 1):
+                    context.interrupt.stop_at_boundary()
+                    await self._step(step)
         await self._evaluate(stage.steps, "after")
-        await self._checkpoints.final(self.result.times)
-        async with context.waits.wait("peak memory of the trainer", deadline_s=stage.deadlines.sync_s):
-            self.result.peak_rss_gb = await self._trainer.peak_rss_gb()
 
     async def _step(self, step: int) -> None:
         """One step; when it returns, step, version and weights of all roles agree."""
@@ -61,15 +86,17 @@ class RlvrPipeline:
                 async with self._context.waits.wait(
                     f"update of step {step}", deadline_s=stage.deadlines.step_s
                 ):
-                    metrics = await self._trainer.policy_step(samples)
+                    trained = await self._trainer.policy_step(samples)
+            metrics = dict(trained.metrics)
             with times.phase("weight_sync"):
-                await self._publish(metrics)
+                metrics |= await self._publish(metrics)
             if stage.evaluation is not None and step % stage.evaluation.every == 0 and step < stage.steps:
                 metrics |= await self._evaluate(step, "during")
-            await self._checkpoints.after_step(step, times)
             if self._context.config.tracking.rollouts:
                 await self._record(step, batch, samples)
-        self._finish(step, batch, metrics)
+        self._finish(step, batch, samples, trained, metrics)
+        # Last, so that what has been written of this step is before the point where a resume goes on.
+        await self._checkpoints.after_step(step)
 
     async def _generate(self, step: int) -> RolloutBatch:
         """Waits for the step's groups; the scheduler runs their completions and grades each as it ends."""
@@ -100,12 +127,12 @@ class RlvrPipeline:
             for member, reward in zip(members, rewards, strict=True)
         ]
 
-    async def _publish(self, metrics: Mapping[str, float]) -> None:
+    async def _publish(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """The new weights get the next version number and go to every replica."""
         # A batch whose every sample is masked is not trained on, and has neither of the two.
         changed = metrics.get("actor/grad_norm", 0.0) > 0 and metrics.get("actor/lr", 0.0) > 0
         self._version += 1
-        await self._sync.publish(self._version, weights_changed=changed)
+        return await self._sync.publish(self._version, weights_changed=changed)
 
     async def _evaluate(self, step: int, when: str) -> dict[str, float]:
         """The held-out accuracy under the present weights; {} without held-out data."""
@@ -127,6 +154,7 @@ class RlvrPipeline:
                 step=step,
                 group=member.ticket.group,
                 member=member.ticket.member,
+                seed=member.ticket.seed,
                 prompt=prompts[member.ticket.group].row.text,
                 reference=prompts[member.ticket.group].row.reference,
                 completion=member.generated.completion,
@@ -138,12 +166,18 @@ class RlvrPipeline:
             )
             for member, sample in zip(members_of(batch), samples, strict=True)
         ]
-        path = self._context.directory.rollouts(self._plan.stage.name)
         deadline_s = self._plan.stage.deadlines.sync_s
         async with self._context.waits.wait(f"record of step {step}", deadline_s=deadline_s):
-            await self._work.record(path, records)
+            self._written = await self._work.record(self._path, records, offset=self._written)
 
-    def _finish(self, step: int, batch: RolloutBatch, metrics: dict[str, float]) -> None:
+    def _finish(
+        self,
+        step: int,
+        batch: RolloutBatch,
+        samples: list[ScoredRollout],
+        trained: StepResult,
+        metrics: dict[str, float],
+    ) -> None:
         """Books the step."""
         tokens = sum(
             len(group.prompt.token_ids) + member.generated.tokens
@@ -154,59 +188,68 @@ class RlvrPipeline:
         self.result.samples += len(members_of(batch))
         self.result.tokens += tokens
         timing = self.result.times.end_step()
-        metrics |= rollout_metrics(batch) | self._scheduler.metrics() | timing
+        rewards = [sample.reward for sample in samples]
+        metrics |= rollout_metrics(batch, rewards) | self._scheduler.metrics() | timing
         metrics["perf/total_num_tokens"] = float(tokens)
         metrics["perf/throughput"] = tokens / max(timing["timing_s/step"], 1e-9)
         metrics["training/policy_version"] = float(self._version)
+        metrics |= self._alarms.observe(step, metrics, trained, rollout_names(batch))
         self._context.log.log(self._plan.stage.name, step, metrics)
         self._context.display.step(step, metrics)
+        self._alarms.refuse_standstill()
 
-    async def _start_roles(self) -> None:
-        """Places trainer, actors and reward workers, and what connects them."""
-        plan, stage, context = self._plan, self._plan.stage, self._context
-        runtime, waits = context.runtime, context.waits
-        starting = {"trainer", "actors", "reward workers"}
-
-        async def started(name: str, role: Awaitable[Role]) -> Role:
-            made = await role
-            starting.discard(name)
-            return made
-
-        async with (
-            waits.wait(
-                f"start of the roles of {stage.name}",
-                deadline_s=stage.deadlines.start_s,
-                pending=lambda: ", ".join(sorted(starting)),
-            ),
-            asyncio.TaskGroup() as group,
-        ):
-            trainer = runtime.start_trainer(specs.policy_trainer(plan, processors=context.processors))
-            actors = runtime.start_actors(
-                specs.actor(plan, processors=context.processors), stage.rollout.replicas
-            )
-            workers = runtime.start_reward_workers(specs.reward_worker(plan), stage.rewards.workers)
-            starts = (
-                group.create_task(started("trainer", trainer)),
-                group.create_task(started("actors", actors)),
-                group.create_task(started("reward workers", workers)),
-            )
-        self._connect(starts[0].result(), starts[1].result(), starts[2].result())
-
-    def _connect(
-        self, trainer: Trainer, actors: Mapping[str, Actor], workers: Sequence[RewardWorker]
-    ) -> None:
+    def _connect(self, roles: RlvrRoles) -> None:
         plan, stage, waits = self._plan, self._plan.stage, self._context.waits
-        self._trainer = trainer
-        self._version = 0
-        self._sync = WeightSync(trainer, actors, waits=waits, deadline_s=stage.deadlines.sync_s)
-        self._work = RolloutWork(actors, workers, sampling=plan.sampling)
-        self._scheduler = RolloutScheduler(
-            prompts=plan.prompts.endless(plan.seed),
+        self._trainer = roles.trainer
+        self._sync = WeightSync(
+            roles.trainer,
+            roles.actors,
+            probe_ids=plan.prompts.prompts[0].token_ids,
+            temperature=plan.sampling.temperature,
+            tolerance=stage.rollout.sync_tolerance or TOLERANCE[plan.model.dtype],
+            waits=waits,
+            deadline_s=stage.deadlines.sync_s,
+        )
+        roles.actors.bring_up_with(self._sync.bring_up)
+        self._work = RolloutWork(roles.actors, roles.workers, sampling=plan.sampling)
+        self._evaluation = Evaluation.of(plan, self._work, waits)
+        self._checkpoints = CheckpointSchedule(
+            stage.name,
+            stage.checkpoint,
+            roles.trainer,
+            self._context,
+            progress=self._progress,
+            times=self.result.times,
+            last=self.result.steps,
+        )
+
+    async def _make_scheduler(self) -> RolloutScheduler[Prompt, Handle, Score]:
+        plan, resume = self._plan, self._history.progress.scheduler if self._history else None
+        async with self._context.waits.wait(
+            "a replica for the rollouts", deadline_s=plan.stage.deadlines.start_s
+        ):
+            slots = await self._work.slots()
+        return RolloutScheduler(
+            prompts=plan.prompts.endless(plan.seed, first=resume.first_group if resume else 0),
             generate=self._work.generate,
             grade=self._work.grade,
-            replicas=self._work.slots(),
-            policy=training_policy(stage),
+            replicas=slots,
+            policy=training_policy(plan.stage),
             run_seed=plan.seed,
+            resume=resume,
         )
-        self._evaluation = Evaluation.of(plan, self._work, waits)
-        self._checkpoints = CheckpointSchedule(stage.name, stage.checkpoint, trainer, self._context)
+
+    def _progress(self) -> StageProgress:
+        return self.result.progress(
+            self._plan.stage.name,
+            version=self._version,
+            scheduler=self._scheduler.snapshot(),
+            data=self._plan.digest(),
+            files={METRICS: self._context.log.sync(), self._file: self._written},
+            run_seconds=self._context.run_seconds(),
+            alarms=self._alarms.state(),
+        )
+
+    @property
+    def _file(self) -> str:
+        return str(self._path.relative_to(self._context.directory.root))

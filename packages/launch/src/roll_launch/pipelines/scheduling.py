@@ -31,7 +31,9 @@ def _policy(
 ) -> SchedulerPolicy:
     rollout, rewards, tickets = stage.rollout, stage.rewards, groups * group_size
     # The scheduler's clocks run while a ticket waits in an engine's or a worker's queue, so they allow for as
-    # many rounds as the queue may hold, and for one of its own.
+    # many rounds as the queue may hold, and for one of its own. They also allow for a process that hangs to
+    # be found out and replaced, which saves the retries of all that were waiting for it.
+    finding_out = stage.health.every_s + stage.health.answer_s
     generating = math.ceil(tickets / (rollout.engine.max_batch * rollout.replicas))
     grading = math.ceil(tickets / (rewards.concurrency * rewards.workers))
     return SchedulerPolicy(
@@ -39,8 +41,8 @@ def _policy(
         group_size=group_size,
         min_members=min(2, group_size),
         retries=rollout.retries,
-        generate_deadline_s=rollout.generate_deadline_s * max(1, generating),
-        grade_deadline_s=rewards.deadline_s * (1 + grading),
+        generate_deadline_s=rollout.generate_deadline_s * max(1, generating) + finding_out,
+        grade_deadline_s=rewards.deadline_s * (1 + grading) + finding_out,
         max_failures=max(FEWEST_FAILURES, tickets // 2),
         filters=filters,
     )

@@ -1,13 +1,15 @@
 """What the roles of a stage are built from, taken from its plan."""
 
+from pathlib import Path
+
 from roll_hw import threads_per_process
 
 from roll_launch.plan import RlvrPlan, SftPlan
 from roll_launch.roles import ActorSpec, RewardSpec, TrainerSpec
 
 
-def supervised_trainer(plan: SftPlan, *, processors: int) -> TrainerSpec:
-    """The trainer of a supervised stage."""
+def supervised_trainer(plan: SftPlan, *, processors: int, checkpoint: Path | None = None) -> TrainerSpec:
+    """The trainer of a supervised stage, from its model or from a checkpoint of it."""
     return TrainerSpec(
         model=plan.model,
         learner=plan.stage.learner,
@@ -16,11 +18,12 @@ def supervised_trainer(plan: SftPlan, *, processors: int) -> TrainerSpec:
         optimizer_steps=plan.stage.steps,
         seed=plan.seed,
         threads=plan.stage.learner.threads or processors,
+        resume=checkpoint,
     )
 
 
-def policy_trainer(plan: RlvrPlan, *, processors: int) -> TrainerSpec:
-    """The trainer of a reinforcement-learning stage."""
+def policy_trainer(plan: RlvrPlan, *, processors: int, checkpoint: Path | None = None) -> TrainerSpec:
+    """The trainer of a reinforcement-learning stage, from its model or from a checkpoint of it."""
     learner = plan.stage.learner
     return TrainerSpec(
         model=plan.model,
@@ -30,6 +33,7 @@ def policy_trainer(plan: RlvrPlan, *, processors: int) -> TrainerSpec:
         optimizer_steps=plan.stage.steps * learner.mini_batches * learner.epochs,
         seed=plan.seed,
         threads=learner.threads or processors,
+        resume=checkpoint,
     )
 
 

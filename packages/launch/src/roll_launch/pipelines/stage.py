@@ -1,10 +1,16 @@
 """What every pipeline is given and what it returns."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from roll_scheduler import SchedulerSnapshot
+
+from roll_launch.alarms import AlarmRecord
 from roll_launch.config import RunConfig
 from roll_launch.display import Display
 from roll_launch.interrupt import Interrupt
+from roll_launch.progress import StageProgress
 from roll_launch.roles import Runtime
 from roll_launch.run_directory import RunDirectory
 from roll_launch.timing import PhaseTimes
@@ -14,7 +20,7 @@ from roll_launch.waits import Waits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The collaborators that the stages of one run share."""
+    """The collaborators that the stages of one run share; `run_seconds` tells how long it has run in all."""
 
     config: RunConfig
     directory: RunDirectory
@@ -24,6 +30,7 @@ class RunContext:
     log: MetricLog
     display: Display
     processors: int
+    run_seconds: Callable[[], float]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,5 +44,41 @@ class StageResult:
     samples: int = 0
     tokens: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
+    alarms: dict[str, AlarmRecord] = field(default_factory=dict)
     times: PhaseTimes = field(default_factory=PhaseTimes)
     peak_rss_gb: float = 0.0
+
+    def restore(self, progress: StageProgress) -> None:
+        """Goes on counting from where a stage stood."""
+        self.steps, self.samples, self.tokens = progress.step, progress.samples, progress.tokens
+        self.metrics = dict(progress.metrics)
+        self.peak_rss_gb = progress.peak_rss_gb
+        self.times.restore(progress.times)
+
+    def progress(
+        self,
+        stage: str,
+        *,
+        version: int,
+        scheduler: SchedulerSnapshot | None,
+        data: str,
+        files: Mapping[str, int],
+        run_seconds: float,
+        alarms: Mapping[str, Any],
+    ) -> StageProgress:
+        """Where the stage stands, for a checkpoint."""
+        return StageProgress(
+            stage=stage,
+            step=self.steps,
+            version=version,
+            scheduler=scheduler,
+            samples=self.samples,
+            tokens=self.tokens,
+            metrics=dict(self.metrics),
+            times=self.times.totals(),
+            run_seconds=run_seconds,
+            peak_rss_gb=self.peak_rss_gb,
+            data=data,
+            files=files,
+            alarms=alarms,
+        )

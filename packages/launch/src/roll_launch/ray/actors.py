@@ -8,10 +8,12 @@ from pathlib import Path
 import ray
 from ray import ObjectRef
 from roll_learners.sample import Sample
+from roll_learners.update import StepResult
 from roll_rewards import Score
 from roll_rollout import Completion, GenerateRequest, WeightReceipt, WeightUpdate
 
-from roll_launch.roles import ActorSpec, RewardSpec, RolloutRecord, TrainerSpec
+from roll_launch.local_runtime import pulse_of
+from roll_launch.roles import ActorSpec, Pulse, RewardSpec, RolloutRecord, TrainerSpec
 
 
 class TrainerActor:
@@ -24,15 +26,18 @@ class TrainerActor:
 
     def policy_step(
         self, completions: list["ObjectRef[Completion]"], rewards: Sequence[float], groups: Sequence[int]
-    ) -> dict[str, float]:
+    ) -> StepResult:
         return self._worker.policy_step(ray.get(completions), rewards, groups)
 
-    def supervised_step(self, samples: Sequence[Sample]) -> dict[str, float]:
+    def supervised_step(self, samples: Sequence[Sample]) -> StepResult:
         return self._worker.supervised_step(samples)
 
     @ray.method(num_returns=2)
     def publish(self, version: int) -> tuple[WeightUpdate, str]:
         return self._worker.publish(version)
+
+    def probe(self, completion: Completion) -> float:
+        return self._worker.probe(completion)
 
     def save(self, directory: Path, state: bool) -> None:
         self._worker.save(directory, state)
@@ -61,6 +66,9 @@ class RolloutActor:
     async def update_weights(self, update: WeightUpdate) -> WeightReceipt:
         return await self._engine.update_weights(update)
 
+    async def pulse(self) -> Pulse:
+        return pulse_of(await self._engine.load())
+
 
 class RewardActor:
     """A reward worker in a process of its own; it loads no torch."""
@@ -74,7 +82,14 @@ class RewardActor:
         return await self._judge.grade(completion, reference, columns)
 
     async def record(
-        self, path: Path, records: Sequence[RolloutRecord], completions: list["ObjectRef[Completion]"]
-    ) -> None:
+        self,
+        path: Path,
+        records: Sequence[RolloutRecord],
+        completions: list["ObjectRef[Completion]"],
+        offset: int,
+    ) -> int:
         found = [await completion for completion in completions]
-        await asyncio.to_thread(self._judge.record, path, records, found)
+        return await asyncio.to_thread(self._judge.record, path, records, found, offset)
+
+    async def pulse(self) -> Pulse:
+        return Pulse(busy=False, progress=0)

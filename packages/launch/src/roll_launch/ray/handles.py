@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 from roll_learners.sample import Sample
+from roll_learners.update import StepResult
 from roll_rewards import Score
 from roll_rollout import EngineError, GenerateRequest, WeightReceipt
 
@@ -16,6 +17,7 @@ from roll_launch.roles import (
     ActorSpec,
     Handle,
     PublishedWeights,
+    Pulse,
     RewardSpec,
     Rollout,
     RolloutRecord,
@@ -41,7 +43,7 @@ class RayTrainer:
     async def start(self, spec: TrainerSpec) -> None:
         await answer("trainer", "start", self._actor.start.remote(spec))
 
-    async def policy_step(self, samples: Sequence[ScoredRollout]) -> dict[str, float]:
+    async def policy_step(self, samples: Sequence[ScoredRollout]) -> StepResult:
         reference = self._actor.policy_step.remote(
             [sample.completion for sample in samples],
             [sample.reward for sample in samples],
@@ -49,7 +51,7 @@ class RayTrainer:
         )
         return await answer("trainer", "policy_step", reference)
 
-    async def supervised_step(self, samples: Sequence[Sample]) -> dict[str, float]:
+    async def supervised_step(self, samples: Sequence[Sample]) -> StepResult:
         return await answer("trainer", "supervised_step", self._actor.supervised_step.remote(list(samples)))
 
     async def publish(self, version: int) -> PublishedWeights:
@@ -57,6 +59,9 @@ class RayTrainer:
         return PublishedWeights(
             version=version, checksum=await answer("trainer", "publish", checksum), update=update
         )
+
+    async def probe(self, completion: Handle) -> float:
+        return await answer("trainer", "probe", self._actor.probe.remote(completion))
 
     async def save(self, directory: Path, *, state: bool) -> None:
         await answer("trainer", "save", self._actor.save.remote(directory, state))
@@ -86,6 +91,9 @@ class RayActor:
     async def update_weights(self, published: PublishedWeights) -> WeightReceipt:
         return await answer(self._name, "update_weights", self._actor.update_weights.remote(published.update))
 
+    async def pulse(self) -> Pulse:
+        return await answer(self._name, "pulse", self._actor.pulse.remote())
+
 
 class RayRewardWorker:
     """`RewardWorker` in an actor."""
@@ -102,9 +110,14 @@ class RayRewardWorker:
             self._name, "grade", self._actor.grade.remote(completion, reference, dict(columns))
         )
 
-    async def record(self, path: Path, records: Sequence[RolloutRecord]) -> None:
+    async def record(self, path: Path, records: Sequence[RolloutRecord], *, offset: int) -> int:
         completions = [record.completion for record in records]
-        await answer(self._name, "record", self._actor.record.remote(path, records, completions))
+        return await answer(
+            self._name, "record", self._actor.record.remote(path, records, completions, offset)
+        )
+
+    async def pulse(self) -> Pulse:
+        return await answer(self._name, "pulse", self._actor.pulse.remote())
 
 
 async def answer(role: str, method: str, reference: Awaitable[Result]) -> Result:

@@ -1,8 +1,7 @@
 """`Runtime` on Ray: places each role in an actor of its own."""
 
-import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import ray
@@ -31,49 +30,45 @@ class RayRuntime:
 
     def __init__(self, cluster: ClusterThread) -> None:
         self._cluster = cluster
-        self._actors: list[Remote] = []
+        self._actors: dict[str, Remote] = {}
 
     async def start_trainer(self, spec: TrainerSpec) -> Trainer:
-        actor = ray.remote(TrainerActor).options(num_cpus=CPUS["trainer"]).remote()
-        self._actors.append(actor)
+        actor = self._place("trainer", ray.remote(TrainerActor).options(num_cpus=CPUS["trainer"]))
         trainer = RayTrainer(actor)
         await trainer.start(spec)
         return trainer
 
-    async def start_actors(self, spec: ActorSpec, replicas: int) -> Mapping[str, Actor]:
-        actors: dict[str, RayActor] = {}
-        for index in range(replicas):
-            actor = (
-                ray.remote(RolloutActor)
-                .options(num_cpus=CPUS["actor"], max_concurrency=SLOTS_PER_ACTOR + CONTROL_CALLS)
-                .remote()
-            )
-            self._actors.append(actor)
-            actors[f"actor-{index}"] = RayActor(f"actor-{index}", actor)
-        await asyncio.gather(*(actor.start(spec) for actor in actors.values()))
-        return actors
+    async def start_actor(self, name: str, spec: ActorSpec) -> Actor:
+        actor = RayActor(name, self._place(name, _many_calls(RolloutActor, CPUS["actor"])))
+        await actor.start(spec)
+        return actor
 
-    async def start_reward_workers(self, spec: RewardSpec, workers: int) -> Sequence[RewardWorker]:
-        made: list[RayRewardWorker] = []
-        for index in range(workers):
-            actor = (
-                ray.remote(RewardActor)
-                .options(num_cpus=CPUS["reward"], max_concurrency=SLOTS_PER_ACTOR + CONTROL_CALLS)
-                .remote()
-            )
-            self._actors.append(actor)
-            made.append(RayRewardWorker(f"reward-{index}", actor))
-        await asyncio.gather(*(worker.start(spec) for worker in made))
-        return made
+    async def start_reward_worker(self, name: str, spec: RewardSpec) -> RewardWorker:
+        worker = RayRewardWorker(name, self._place(name, _many_calls(RewardActor, CPUS["reward"])))
+        await worker.start(spec)
+        return worker
 
     async def stop_roles(self) -> None:
-        for actor in self._actors:
+        for actor in self._actors.values():
             kill(actor)
         self._actors.clear()
 
     async def close(self) -> None:
         await self.stop_roles()
         await self._cluster.close()
+
+    def _place(self, name: str, options: Remote) -> Remote:
+        """A new actor under `name`; one that has the name, dead or hung, goes first and frees its place."""
+        before = self._actors.pop(name, None)
+        if before is not None:
+            kill(before)
+        self._actors[name] = options.remote()
+        return self._actors[name]
+
+
+def _many_calls(actor: type, processors: float) -> Remote:
+    """Options of an actor whose event loop has many calls open at once."""
+    return ray.remote(actor).options(num_cpus=processors, max_concurrency=SLOTS_PER_ACTOR + CONTROL_CALLS)
 
 
 async def start_ray_runtime(

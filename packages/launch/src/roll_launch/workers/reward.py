@@ -31,17 +31,26 @@ class RewardJudge:
                 self._grader, text, reference, deadline_s=self._deadline_s, **columns
             )
 
-    def record(self, path: Path, records: Sequence[RolloutRecord], completions: Sequence[Completion]) -> None:
-        """Appends one JSON line a rollout."""
-        with path.open("a", encoding="utf-8") as file:
-            for record, completion in zip(records, completions, strict=True):
-                file.write(json.dumps(self._line(record, completion), ensure_ascii=False, default=str) + "\n")
+    def record(
+        self, path: Path, records: Sequence[RolloutRecord], completions: Sequence[Completion], offset: int
+    ) -> int:
+        """Writes one JSON line a rollout, from byte `offset` on; returns the file's new length."""
+        lines = [
+            json.dumps(self._line(record, completion), ensure_ascii=False, default=str) + "\n"
+            for record, completion in zip(records, completions, strict=True)
+        ]
+        with path.open("r+b" if path.exists() else "w+b") as file:
+            file.truncate(offset)
+            file.seek(offset)
+            file.write("".join(lines).encode())
+            return file.tell()
 
     def _line(self, record: RolloutRecord, completion: Completion) -> dict[str, object]:
         return {
             "step": record.step,
             "group": record.group,
             "member": record.member,
+            "seed": record.seed,
             "prompt": record.prompt,
             "response": self._encoder.decode(completion.token_ids),
             "reference": record.reference,

@@ -5,12 +5,14 @@ The local runtime calls it on the trainer's own thread; under Ray it lives insid
 
 import resource
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from roll_learners import LocalLearner, LocalScorer, OptimizerSettings, policy_step, supervised_step
 from roll_learners.sample import Sample
+from roll_learners.update import StepResult
 from roll_rollout import Completion, WeightUpdate, weights_checksum
 from roll_rollout.torch_weights import weight_update
 from transformers.utils.logging import disable_progress_bar
@@ -30,7 +32,7 @@ class TrainerWorker:
         disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it without annotations
         settings = spec.learner
         self._tokenizer = load_tokenizer(spec.model.tokenizer)
-        self._model = load_model(spec.model)
+        self._model = load_model(replace(spec.model, path=spec.resume or spec.model.path))
         self._learner = LocalLearner(
             self._model,
             optimizer=OptimizerSettings(
@@ -53,11 +55,13 @@ class TrainerWorker:
         self._mini_batches = settings.mini_batches
         self._epochs = settings.epochs
         self._rng = np.random.default_rng(spec.seed)
+        if spec.resume is not None:
+            self._load_state(spec.resume / TRAINER_STATE)
 
     def policy_step(
         self, completions: Sequence[Completion], rewards: Sequence[float], groups: Sequence[int]
-    ) -> dict[str, float]:
-        """One policy-gradient step over the whole batch; returns metrics."""
+    ) -> StepResult:
+        """One policy-gradient step over the whole batch."""
         if self._algorithm is None:
             raise ValueError("policy_step on a trainer that was started without an algorithm")
         samples = [
@@ -74,14 +78,21 @@ class TrainerWorker:
             reference=self._reference,
         )
 
-    def supervised_step(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """One supervised step; returns metrics."""
+    def supervised_step(self, samples: Sequence[Sample]) -> StepResult:
+        """One supervised step."""
         return supervised_step(self._learner, samples)
 
     def publish(self, version: int) -> tuple[WeightUpdate, str]:
         """The present weights in buckets, and their checksum."""
         update = weight_update(self._learner.export_weights(), version=version)
         return update, weights_checksum(update.buckets)
+
+    def probe(self, completion: Completion) -> float:
+        """The greatest |difference| between a completion's log-probs and those of the present weights."""
+        sample = sample_from_completion(completion, reward=0.0, group=0)
+        (logprobs,) = self._learner.logprobs([sample])
+        trained = logprobs[len(completion.prompt_ids) :]
+        return float(np.abs(trained - completion.logprobs).max())
 
     def save(self, directory: Path, state: bool) -> None:
         """Writes model and tokenizer, and the optimizer's state if asked."""
@@ -93,3 +104,8 @@ class TrainerWorker:
     def peak_rss_gb(self) -> float:
         """Peak resident memory of this process, GiB."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+
+    def _load_state(self, path: Path) -> None:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        self._learner.load_state_dict(state["learner"])
+        self._rng.bit_generator.state = state["rng"]

@@ -23,6 +23,7 @@ from roll_learners.objective import PolicyObjective
 from roll_learners.registry import ADVANTAGES, KL_ESTIMATORS
 from roll_learners.sample import Sample, trainable
 from roll_learners.segments import Segments
+from roll_learners.update import StepResult, UpdateResult
 
 TokenColumn = list[npt.NDArray[np.floating]]
 
@@ -36,8 +37,8 @@ def policy_step(
     epochs: int,
     rng: np.random.Generator,
     reference: LogprobSource | None = None,
-) -> dict[str, float]:
-    """Updates the learner on these samples and returns metrics.
+) -> StepResult:
+    """Updates the learner on these samples.
 
     Advantages are computed once, over all samples. Left out of statistics and loss are samples
     without a verdict (reward NaN), without a trained token and, if the algorithm says so, cut at
@@ -60,7 +61,8 @@ def policy_step(
 
     Returns:
         Metrics by the names verl uses: actor/*, critic/rewards/*, critic/advantages/*,
-        response_length/*, training/rollout_probs_diff_*, and frac_reward_zero_std.
+        response_length/*, training/rollout_probs_diff_*, and frac_reward_zero_std; and the updates that
+        were not finite, with the positions of their samples in `samples`.
 
     Raises:
         LearnerError: An argument out of range, no reference where one is needed, or samples that do
@@ -75,12 +77,15 @@ def policy_step(
     counted = np.flatnonzero(trainable(samples, mask_truncated=algorithm.mask_truncated))
     metrics = _sample_metrics(samples, counted)
     if not len(counted):
-        return metrics
+        return StepResult(metrics=metrics, updates=0)
     step = _Step(learner, [samples[i] for i in counted.tolist()], counted, algorithm, reference)
     advantages = step.advantages()
     metrics |= summary("critic/advantages", np.concatenate(advantages)[step.trained])
     deals = [np.array_split(_shuffled(step.samples, rng), mini_batches) for _ in range(epochs)]
-    return metrics | prefixed(step.run(deals, advantages), "actor")
+    results = step.run(deals, advantages)
+    metrics |= prefixed(step.metrics(results, epochs), "actor")
+    skipped = tuple(result.skipped for result in results if result.skipped is not None)
+    return StepResult(metrics=metrics, updates=len(results) - len(skipped), skipped=skipped)
 
 
 def _shuffled(samples: Sequence[Sample], rng: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -122,11 +127,12 @@ class _Step:
 
     learner: Learner
     samples: list[Sample]
-    indices: npt.NDArray[np.int64]  # of `samples` in the training batch, for messages
+    indices: npt.NDArray[np.int64]  # of `samples` in the training batch, for records
     algorithm: Algorithm
     reference: LogprobSource | None
     old: TokenColumn | None = None
     ref: TokenColumn | None = None
+    ref_kl: float | None = None
 
     @property
     def trained(self) -> npt.NDArray[np.bool_]:
@@ -145,6 +151,7 @@ class _Step:
             self.old = self.learner.logprobs(self.samples)
             estimate = KL_ESTIMATORS.bind(algorithm.kl.estimator, {})
             kl = estimate(logprobs=self._flat(self.old), ref_logprobs=self._flat(self.ref))
+            self.ref_kl = kl.mean().item()
         rewards = token_rewards(scores, segments, kl=kl, coef=algorithm.kl.coef)
         advantages: torch.Tensor = ADVANTAGES.bind(algorithm.advantage, algorithm.parameters())(
             rewards=segments.sums(rewards),
@@ -158,13 +165,13 @@ class _Step:
             advantages = whiten(advantages)
         return scatter_tokens(advantages.numpy(), self.samples)
 
-    def run(self, deals: list[list[npt.NDArray[np.int64]]], advantages: TokenColumn) -> dict[str, float]:
+    def run(self, deals: list[list[npt.NDArray[np.int64]]], advantages: TokenColumn) -> list[UpdateResult]:
         """All updates of the step, a deal of mini-batches an epoch."""
         inert = self.algorithm.zero_advantage_is_inert
         active = np.array([not inert or bool(column.any()) for column in advantages])
         old = self.old or self._old_logprobs(active, deals)
         objective = PolicyObjective(self.algorithm)
-        updates: list[dict[str, float]] = []
+        updates: list[UpdateResult] = []
         for dealt in (dealt for deal in deals for dealt in deal if len(dealt)):
             chosen = dealt[active[dealt]]
             columns = {"advantages": [advantages[i] for i in chosen]}
@@ -181,9 +188,15 @@ class _Step:
                     **columns,
                 )
             )
-        metrics = merge_updates(updates)
-        everything = len(deals) * total_counts(self.samples).tokens
-        return metrics | {"computed_share": metrics.pop("tokens") / everything}
+        return updates
+
+    def metrics(self, results: list[UpdateResult], epochs: int) -> dict[str, float]:
+        """Of all updates as one; each epoch passes all samples."""
+        merged = merge_updates([result.metrics for result in results])
+        everything = epochs * total_counts(self.samples).tokens
+        if self.ref_kl is not None:
+            merged["ref_kl"] = self.ref_kl
+        return merged | {"computed_share": merged.pop("tokens") / everything}
 
     def _old_logprobs(
         self, active: npt.NDArray[np.bool_], deals: list[list[npt.NDArray[np.int64]]]

@@ -11,17 +11,19 @@ from roll_learners.learner import Learner
 from roll_learners.metrics import prefixed, summary
 from roll_learners.objective import SupervisedObjective
 from roll_learners.sample import Sample
+from roll_learners.update import StepResult
 
 
-def supervised_step(learner: Learner, samples: Sequence[Sample]) -> dict[str, float]:
-    """One update towards the trained tokens, each of which weighs the same; its metrics.
+def supervised_step(learner: Learner, samples: Sequence[Sample]) -> StepResult:
+    """One update towards the trained tokens, each of which weighs the same.
 
     Args:
         learner: What is trained; its temperature should be 1.
         samples: Demonstrations. Rewards, groups and behavior log-probs are not looked at.
 
     Returns:
-        actor/nll (nats a token), actor/grad_norm, actor/lr, actor/skipped_steps and response_length/*.
+        actor/nll (nats a token), actor/grad_norm, actor/lr, actor/skipped_steps and response_length/*;
+        and the update itself if it was skipped because it was not finite.
 
     Raises:
         LearnerError: There is no sample with a trained token, or one does not fit the learner.
@@ -29,5 +31,10 @@ def supervised_step(learner: Learner, samples: Sequence[Sample]) -> dict[str, fl
     lengths = np.array([sample.response_tokens for sample in samples], np.float64)
     if not lengths.sum():
         raise LearnerError(f"supervised_step: none of {len(samples)} samples has a trained token")
-    metrics = prefixed(learner.update(samples, SupervisedObjective()), "actor")
-    return metrics | summary("response_length", lengths)
+    result = learner.update(samples, SupervisedObjective())
+    skipped = () if result.skipped is None else (result.skipped,)
+    return StepResult(
+        metrics=prefixed(result.metrics, "actor") | summary("response_length", lengths),
+        updates=1 - len(skipped),
+        skipped=skipped,
+    )

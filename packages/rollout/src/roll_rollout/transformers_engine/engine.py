@@ -168,7 +168,12 @@ class TransformersEngine:
         """Returns how busy the engine is now."""
         running = self._core.running
         waiting = max(0, len(self._live) - running)
-        return EngineLoad(running=running, waiting=waiting, kv_tokens=self._core.held_tokens)
+        return EngineLoad(
+            running=running,
+            waiting=waiting,
+            kv_tokens=self._core.held_tokens,
+            sampled_tokens=self._core.stats.sampled_tokens,
+        )
 
     def stats(self) -> EngineStats:
         """Returns the work done since the start."""

@@ -7,11 +7,11 @@ from roll_launch.config.section import Section
 
 
 class CheckpointConfig(Section):
-    """Checkpoints while a stage trains; its final model is always written. See docs/runs.md."""
+    """Checkpoints while a stage trains; its final model is always written. See docs/resume.md."""
 
     every: Count | None = Field(
-        default=None,
-        description="Steps between checkpoints; null writes none.",
+        default=50,
+        description="Steps between checkpoints; null writes none, and a resume begins the stage again.",
         json_schema_extra={"also": ["save_freq", "save_steps"]},
     )
     keep: Count = Field(

@@ -101,6 +101,11 @@ class RolloutConfig(Section):
     generate_deadline_s: Seconds = Field(
         default=600.0, description="Seconds for one completion; then it is retried."
     )
+    sync_tolerance: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="How far log-probs of engine and learner may differ after a weight sync, on a probe, in"
+        " nats; null takes 0.001 for float32 and 0.25 for bfloat16.",
+    )
     filters: FiltersConfig = Field(default=FiltersConfig(), description="Groups that are not trained on.")
     retries: NonNegative = Field(
         default=1, description="Times that a failed completion or grading is tried again."

@@ -6,9 +6,11 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 from roll_learners.errors import LearnerError
 
+from roll_launch.config.schema.alarms import PolicyAlarmsConfig, SupervisedAlarmsConfig
 from roll_launch.config.schema.algorithm import AlgorithmConfig
 from roll_launch.config.schema.checkpoint import CheckpointConfig, PolicyDeadlines, SupervisedDeadlines
 from roll_launch.config.schema.data import DataConfig
+from roll_launch.config.schema.health import HealthConfig
 from roll_launch.config.schema.kinds import Count, Overlong, StageName
 from roll_launch.config.schema.learner import (
     LearnerConfig,
@@ -44,6 +46,9 @@ class SftStage(Section):
     )
     checkpoint: CheckpointConfig = Field(
         default=CheckpointConfig(), description="What is kept while it trains."
+    )
+    alarms: SupervisedAlarmsConfig | None = Field(
+        default=SupervisedAlarmsConfig(), description="What it warns of; null switches all alarms off."
     )
     deadlines: SupervisedDeadlines = Field(default=SupervisedDeadlines(), description="Bounds of every wait.")
 
@@ -83,6 +88,12 @@ class RlvrStage(Section):
     )
     checkpoint: CheckpointConfig = Field(
         default=CheckpointConfig(), description="What is kept while it trains."
+    )
+    health: HealthConfig = Field(
+        default=HealthConfig(), description="What happens to workers that die or hang."
+    )
+    alarms: PolicyAlarmsConfig | None = Field(
+        default=PolicyAlarmsConfig(), description="What it warns of; null switches all alarms off."
     )
     deadlines: PolicyDeadlines = Field(default=PolicyDeadlines(), description="Bounds of every wait.")
 

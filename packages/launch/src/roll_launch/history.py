@@ -1,0 +1,148 @@
+"""What a run directory holds of the stages that have run: read by a resume, before anything starts."""
+
+import fnmatch
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from roll_launch import checkpoint_store as store
+from roll_launch.config import RunConfig, dump_config
+from roll_launch.errors import RollLaunchError
+from roll_launch.plan import StagePlan
+from roll_launch.progress import CONFIG, PROGRESS, StageProgress
+from roll_launch.run_directory import RunDirectory
+
+logger = logging.getLogger(__name__)
+
+FREE = (
+    "runtime", "runtime.*", "tracking.*", "directory",
+    "stages.*.checkpoint.*", "stages.*.deadlines.*", "stages.*.health.*", "stages.*.alarms",
+    "stages.*.alarms.*",
+    "stages.*.learner.threads", "stages.*.learner.device", "stages.*.learner.micro_batch_tokens",
+    "stages.*.rollout.replicas", "stages.*.rollout.engine.*", "stages.*.rollout.generate_deadline_s",
+    "stages.*.rollout.retries", "stages.*.rollout.sync_tolerance",
+    "stages.*.rewards.workers", "stages.*.rewards.deadline_s", "stages.*.rewards.concurrency",
+)  # fmt: skip
+"""Keys that a resume may change: where and how fast the run computes, not what it learns from what."""
+
+SHOWN = 10
+
+
+class ResumeError(RollLaunchError):
+    """A run cannot go on from what its directory holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageHistory:
+    """A stage that has begun: StageHistory(progress=StageProgress(step=40, ...), checkpoint=Path("step_40")).
+
+    Attributes:
+        progress: Where it stands.
+        checkpoint: Where the trainer goes on from; None if the stage is finished.
+    """
+
+    progress: StageProgress
+    checkpoint: Path | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the stage's model is there."""
+        return self.checkpoint is None
+
+
+History = Mapping[str, StageHistory]
+"""The stages that need not begin anew, by name: finished ones, then at most one that has a checkpoint."""
+
+
+def read_history(directory: RunDirectory, config: RunConfig, plans: Sequence[StagePlan]) -> History:
+    """Finds where each stage stands.
+
+    Raises:
+        ResumeError: What is there was written under another configuration or with other data; names the
+            differences.
+        CheckpointError: The directory cannot be read.
+        ProgressError: A complete checkpoint holds a progress file of another form.
+    """
+    found: dict[str, StageHistory] = {}
+    for plan in plans:
+        stage = plan.stage.name
+        history = _finished(directory, stage) or _checkpointed(directory, stage)
+        if history is None:
+            break
+        source = history.checkpoint or directory.finished(stage)
+        _refuse_other(source, config, plan, history.progress)
+        found[stage] = history
+        if not history.finished:
+            break
+    return found
+
+
+def _finished(directory: RunDirectory, stage: str) -> StageHistory | None:
+    for part in (directory.model(stage), directory.finished(stage)):
+        if not part.is_dir():
+            return None
+        try:
+            store.verify(part)
+        except store.CheckpointError as error:
+            logger.warning("stage %s is not finished: %s", stage, error)
+            return None
+    return StageHistory(progress=StageProgress.load(directory.finished(stage) / PROGRESS), checkpoint=None)
+
+
+def _checkpointed(directory: RunDirectory, stage: str) -> StageHistory | None:
+    newest = store.newest(directory.checkpoints(stage))
+    if newest is None:
+        return None
+    return StageHistory(progress=StageProgress.load(newest / PROGRESS), checkpoint=newest)
+
+
+def _refuse_other(source: Path, config: RunConfig, plan: StagePlan, progress: StageProgress) -> None:
+    """A checkpoint goes on only under the configuration and with the data that it was made with."""
+    names = [stage.name for stage in config.stages]
+    begun = names[: names.index(plan.stage.name) + 1]
+    before = _relevant((source / CONFIG).read_text(encoding="utf-8"), begun)
+    now = _relevant(dump_config(config), begun)
+    different = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    if different:
+        lines = [
+            f"  {key}: {before.get(key, 'not there')} in the checkpoint, {now.get(key, 'not there')} now"
+            for key in different[:SHOWN]
+        ]
+        if len(different) > SHOWN:
+            lines.append(f"  and {len(different) - SHOWN} more")
+        raise ResumeError(
+            f"{source} was written under another configuration:\n"
+            + "\n".join(lines)
+            + "\nresume with the same values, or start another run from its weights (model.source pretrained)"
+        )
+    if progress.data != plan.digest():
+        raise ResumeError(
+            f"{source} was written with other data: stage {plan.stage.name} had the digest {progress.data}, "
+            f"its data now have {plan.digest()}; bring the data back as they were"
+        )
+
+
+def _relevant(text: str, stages: Sequence[str]) -> dict[str, object]:
+    """Dotted keys and values of what decides what the named stages learn."""
+    tree = yaml.safe_load(text)
+    tree["stages"] = {stage["name"]: stage for stage in tree["stages"] if stage["name"] in stages}
+    return {
+        key: value
+        for key, value in leaves(tree)
+        if not any(fnmatch.fnmatchcase(key, pattern) for pattern in FREE)
+    }
+
+
+def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Dotted keys and values of nested mappings and lists; a list of plain values is one value."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from leaves(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(inner, dict | list) for inner in value):
+        for index, inner in enumerate(value):
+            yield from leaves(inner, f"{path}.{index}")
+    else:
+        yield path, value

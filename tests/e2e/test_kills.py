@@ -1,0 +1,27 @@
+"""Killed at random instants, a run loses nothing and doubles nothing; see `kill_campaign.py`."""
+
+from pathlib import Path
+
+import pytest
+from kill_campaign import campaign
+
+KILLS = 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(
+    ("victim", "runtime"), [("driver", "local"), ("learner", "ray"), ("actor", "ray"), ("reward", "ray")]
+)
+def test_a_run_that_is_killed_at_random_instants_has_the_ledger_of_one_that_is_not(
+    short_workspace: Path, victim: str, runtime: str
+) -> None:
+    report = campaign(victim, KILLS, runtime=runtime, seed=1, workspace=short_workspace)
+    print(report.line())
+    assert len(report.kills) >= KILLS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_driver_of_a_ray_run_leaves_no_process_and_the_run_goes_on(short_workspace: Path) -> None:
+    campaign("driver", 3, runtime="ray", seed=2, workspace=short_workspace)

@@ -1,0 +1,164 @@
+"""What a resume finds in a run directory, and what it refuses."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from faulty_roles import FaultyRuntime, run_stage
+from roll_launch.config import RunConfig
+from roll_launch.failures import RoleDied
+from roll_launch.history import ResumeError, read_history
+from roll_launch.plan import StagePlan
+from roll_launch.progress import ProgressError, StageProgress
+from roll_launch.run_directory import RunDirectory
+from roll_scheduler import SchedulerSnapshot
+
+Planned = Callable[..., tuple[RunConfig, list[StagePlan]]]
+EVERY = ("stages.rlvr.steps=4", "stages.rlvr.checkpoint.every=1", "stages.rlvr.checkpoint.keep=3")
+
+
+@pytest.fixture
+async def stopped(planned: Planned, tmp_path: Path) -> RunDirectory:
+    """A run that died in its fourth step."""
+    count = 0
+
+    def fault(who: str, what: str, number: int) -> None:
+        nonlocal count
+        if (who, what) == ("trainer", "policy_step"):
+            count += 1
+            if count == 4:
+                raise RoleDied(who, what, "killed")
+
+    config, (plan,) = planned(*EVERY)
+    directory = RunDirectory.claim(tmp_path, now=datetime.now(), exact=tmp_path / "run")
+    with pytest.raises(RoleDied):
+        await run_stage(config, plan, directory, FaultyRuntime(fault))
+    return directory
+
+
+def test_a_stopped_stage_goes_on_from_its_newest_checkpoint(planned: Planned, stopped: RunDirectory) -> None:
+    history = read_history(stopped, *planned(*EVERY))["rlvr"]
+    assert history.checkpoint == stopped.checkpoints("rlvr") / "step_3"
+    progress = history.progress
+    assert (progress.step, progress.version, progress.samples) == (3, 3, 24)
+    assert progress.scheduler is not None and progress.scheduler.first_group == 6
+    assert progress.scheduler.ends == {"delivered": 24}
+
+
+async def test_a_finished_stage_is_known_as_such(planned: Planned, stopped: RunDirectory) -> None:
+    config, (plan,) = planned(*EVERY)
+    await run_stage(config, plan, stopped, FaultyRuntime(), resume=True)
+    history = read_history(stopped, config, [plan])["rlvr"]
+    assert history.finished and history.progress.step == 4
+    # A kill between the model and what the stage came to leaves it unfinished.
+    shutil.rmtree(stopped.finished("rlvr"))
+    assert not read_history(stopped, config, [plan])["rlvr"].finished
+
+
+@pytest.mark.parametrize("file", ["trainer-state", "progress.json", "config.yaml", "manifest.json"])
+@pytest.mark.parametrize("damage", ["truncated", "gone", "flipped"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    planned: Planned,
+    stopped: RunDirectory,
+    file: str,
+    damage: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = stopped.checkpoints("rlvr") / "step_3" / ("dry" if file == "trainer-state" else file)
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(content[:-1])
+    else:
+        path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    history = read_history(stopped, *planned(*EVERY))["rlvr"]
+    assert history.checkpoint == stopped.checkpoints("rlvr") / "step_2"
+    assert "step_3 is passed over" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("override", "difference"),
+    [
+        ("seed=1", r"seed: 0 in the checkpoint, 1 now"),
+        (
+            "stages.rlvr.learner.optimizer.learning_rate=0.5",
+            r"learning_rate: 0\.001 in the checkpoint, 0\.5 now",
+        ),
+        ("stages.rlvr.algorithm={preset: dapo}", r"preset: grpo in the checkpoint, dapo now"),
+        ("stages.rlvr.rollout.group_size=2", r"group_size: 4 in the checkpoint, 2 now"),
+        ("stages.rlvr.steps=9", r"steps: 4 in the checkpoint, 9 now"),
+        (
+            "stages.rlvr.rollout.sampling.stop=[';']",
+            r"stop: \[\] in the checkpoint, \[';'\] now",
+        ),
+        ("stages.rlvr.evaluation=null", r"evaluation\.every: 1 in the checkpoint, not there now"),
+    ],
+)
+def test_a_checkpoint_of_another_configuration_is_refused_and_the_difference_named(
+    planned: Planned, stopped: RunDirectory, override: str, difference: str
+) -> None:
+    with pytest.raises(ResumeError, match=difference):
+        read_history(stopped, *planned(*EVERY, override))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "runtime=ray",
+        "tracking.tensorboard=false",
+        "stages.rlvr.checkpoint={every: 7, keep: 1}",
+        "stages.rlvr.deadlines.step_s=9",
+        "stages.rlvr.rollout.replicas=3",
+        "stages.rlvr.rewards.workers=2",
+        "stages.rlvr.learner.threads=2",
+        "stages.rlvr.alarms=null",
+    ],
+)
+def test_where_and_how_fast_a_run_computes_may_change(
+    planned: Planned, stopped: RunDirectory, override: str
+) -> None:
+    assert read_history(stopped, *planned(*EVERY, override))["rlvr"].progress.step == 3
+
+
+def test_a_checkpoint_with_other_data_is_refused(planned: Planned, stopped: RunDirectory, task: Path) -> None:
+    config, (plan,) = planned(*EVERY)
+    plan = _with_one_prompt_less(plan)
+    with pytest.raises(ResumeError, match="written with other data: stage rlvr"):
+        read_history(stopped, config, [plan])
+
+
+def _with_one_prompt_less(plan: StagePlan) -> StagePlan:
+    return replace(plan, prompts=replace(plan.prompts, prompts=plan.prompts.prompts[1:]))
+
+
+def test_nothing_to_resume_begins_anew(planned: Planned, tmp_path: Path) -> None:
+    directory = RunDirectory.claim(tmp_path, now=datetime.now(), exact=tmp_path / "run")
+    assert read_history(directory, *planned(*EVERY)) == {}
+
+
+def test_progress_survives_its_file(tmp_path: Path) -> None:
+    progress = StageProgress(
+        stage="rlvr",
+        step=3,
+        version=2,
+        scheduler=SchedulerSnapshot(first_group=4, resolved=(6, 9), version=2, ends={"delivered": 7}),
+        samples=7,
+        metrics={"eval/accuracy/before": 0.5},
+        files={"metrics.jsonl": 12},
+    )
+    progress.save(tmp_path / "progress.json")
+    assert StageProgress.load(tmp_path / "progress.json") == progress
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '{"stage": "a"}', '{"scheduler": null, "colour": 1}']
+)
+def test_a_broken_progress_file_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "progress.json"
+    path.write_text(text)
+    with pytest.raises(ProgressError, match=r"progress\.json cannot be read"):
+        StageProgress.load(path)
