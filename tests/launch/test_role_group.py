@@ -33,15 +33,15 @@ class _Crew:
         self.told: list[str] = []
         self.group: RoleGroup[_Worker] = RoleGroup(
             "rollout actor",
-            {f"actor-{index}": worker for index, worker in enumerate(workers)},
-            restart=self._restart,
+            start=self._start,
             health=QUICK.model_copy(update=health),
             waits=Waits(),
             start_deadline_s=1.0,
         )
+        self.group.live = {f"actor-{index}": worker for index, worker in enumerate(workers)}
         self.group.bring_up_with(self._bring_up)
 
-    async def _restart(self, name: str) -> _Worker:
+    async def _start(self, name: str) -> _Worker:
         await asyncio.sleep(0)
         spare = self.spares.pop(0) if self.spares else _Worker()
         if isinstance(spare, Exception):
@@ -124,7 +124,7 @@ async def test_only_a_busy_worker_has_to_make_progress(busy: bool, replaced: int
 
 async def test_a_replacement_that_dies_while_it_starts_is_counted_and_started_again() -> None:
     first = _Worker()
-    crew = _Crew(first, spares=[RoleError("actor-0", "start", "no memory")])
+    crew = _Crew(first, spares=[RoleDied("actor-0", "start", "no memory")])
 
     async def lose() -> None:
         await asyncio.sleep(0.02)
@@ -133,6 +133,21 @@ async def test_a_replacement_that_dies_while_it_starts_is_counted_and_started_ag
     await asyncio.gather(crew.run(), lose())
     assert crew.told == ["actor-0 lost", "actor-0 restarted", "actor-0 brought up", "actor-0 joined"]
     assert crew.group.losses == {"actor-0": 2}
+
+
+async def test_a_worker_that_dies_in_its_first_start_is_started_again() -> None:
+    crew = _Crew(spares=[RoleDied("actor-0", "start", "no memory")])
+    await crew.group.start("actor-0")
+    assert list(crew.group.live) == ["actor-0"] and crew.group.losses == {"actor-0": 1}
+
+
+async def test_a_worker_that_cannot_start_is_not_tried_again_and_again() -> None:
+    crew = _Crew(spares=[RoleError("actor-0", "start", "no such model")])
+    with pytest.raises(RoleError, match="no such model"):
+        await crew.group.start("actor-0")
+    dying = _Crew(spares=[RoleDied("actor-0", "start", "killed") for _ in range(3)])
+    with pytest.raises(RoleGroupError, match=r"lost 3 times \(actor-0 3\), allowed are 2"):
+        await dying.group.start("actor-0")
 
 
 async def test_too_many_losses_end_the_body_with_the_counts() -> None:

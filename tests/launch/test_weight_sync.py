@@ -131,12 +131,12 @@ def _sync(trainer: Trainer, actors: Mapping[str, object], model: ModelSpec, **op
 
     group = RoleGroup(
         "rollout actor",
-        actors,  # type: ignore[arg-type]
-        restart=never,
+        start=never,
         health=HealthConfig(),
         waits=Waits(),
         start_deadline_s=5,
     )
+    group.live = dict(actors)  # type: ignore[arg-type]
     settings = {"tolerance": TOLERANCE[model.dtype], "deadline_s": 30.0, **options}
     return WeightSync(trainer, group, probe_ids=PROMPT, temperature=0.7, waits=Waits(), **settings)
 

@@ -54,9 +54,9 @@ def _group(workers):
     async def never(name: str):
         raise AssertionError("nothing is replaced here")
 
-    return RoleGroup(
-        "worker", workers, restart=never, health=HealthConfig(), waits=Waits(), start_deadline_s=1.0
-    )
+    group = RoleGroup("worker", start=never, health=HealthConfig(), waits=Waits(), start_deadline_s=1.0)
+    group.live = workers
+    return group
 
 
 async def test_a_completion_tells_its_length_version_and_whether_it_was_cut(prompt: Prompt) -> None:

@@ -7,12 +7,13 @@ from roll_launch.tasks import puzzles
 from roll_rewards import make_grader
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "rlvr_smollm2.yaml"
-JUNK = ("", "no idea", "the answer is", "Calculate", "0.5 or so", "1/3", "<|im_end|>", "12345", "7 7 7 0.125")
-FAMILY = {"task": "basic_arithmetic", "split": "train", "size": 60, "seed": 0}
+WORDS = ("son", "daughter", "father", "mother", "husband", "wife", "brother", "sister", "grandfather")
+JUNK = ("", "no idea", "in-law", "s", "son daughter father mother", "The answer is son.", "<|im_end|>", "1")
+ARITHMETIC = {"task": "basic_arithmetic", "split": "train", "size": 60, "seed": 0}
 
 
 def drawn(**changes: object) -> list[dict[str, object]]:
-    return list(puzzles.rows(**(FAMILY | changes)))
+    return list(puzzles.rows(**(ARITHMETIC | changes)))
 
 
 def questions(rows: list[dict[str, object]]) -> list[str]:
@@ -40,15 +41,18 @@ def sets(stages: tuple[SftStage, RlvrStage]) -> dict[str, list[Row]]:
     }
 
 
-async def test_the_right_answer_scores_1_and_junk_scores_0(
-    stages: tuple[SftStage, RlvrStage], sets: dict[str, list[Row]]
+@pytest.mark.parametrize("own", [False, True], ids=["the example's grader", "reasoning-gym's grader"])
+async def test_the_right_answer_scores_1_and_another_word_or_junk_0(
+    stages: tuple[SftStage, RlvrStage], sets: dict[str, list[Row]], own: bool
 ) -> None:
     chosen = stages[1].rewards.grader
-    grader = make_grader(chosen.name, **chosen.options)
-    for row in sets["heldout"]:
+    task = sets["heldout"][0].columns["entry"]["metadata"]["source_dataset"]
+    grader = make_grader("reasoning_gym", task=task) if own else make_grader(chosen.name, **chosen.options)
+    for row in sets["heldout"][:40]:
         assert (await grader.grade(row.response, row.reference, **row.columns)).value == 1.0
-        for junk in JUNK:
-            assert (await grader.grade(junk, row.reference, **row.columns)).value == 0.0, row
+        for junk in (*JUNK, *WORDS):
+            if junk != row.reference:
+                assert (await grader.grade(junk, row.reference, **row.columns)).value == 0.0, (row, junk)
 
 
 def test_held_out_puzzles_are_in_no_other_set(sets: dict[str, list[Row]]) -> None:
@@ -60,12 +64,6 @@ def test_held_out_puzzles_are_in_no_other_set(sets: dict[str, list[Row]]) -> Non
 def test_no_set_has_a_puzzle_twice(sets: dict[str, list[Row]]) -> None:
     for rows in sets.values():
         assert len({row.messages[-1]["content"] for row in rows}) == len(rows)
-
-
-def test_answers_are_those_of_the_puzzles(sets: dict[str, list[Row]]) -> None:
-    for row in sets["train"]:
-        expression = row.messages[-1]["content"].removeprefix("Calculate ").removesuffix(".")
-        assert eval(expression, {"__builtins__": {}}) == int(row.response) == int(row.reference)
 
 
 def test_a_conversation_begins_with_a_system_message_so_that_a_template_adds_none() -> None:

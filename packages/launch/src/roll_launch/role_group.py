@@ -7,13 +7,13 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from roll_launch.config import HealthConfig
 from roll_launch.errors import RollLaunchError
-from roll_launch.failures import RoleDied, RoleError
+from roll_launch.failures import RoleDied
 from roll_launch.roles import Pulse
 from roll_launch.waits import Waits
 
@@ -41,8 +41,7 @@ class RoleGroup(Generic[Role]):
 
     Args:
         role: Such as "rollout actor", for messages.
-        workers: By name.
-        restart: Ends what is left under a name and starts a worker there.
+        start: Starts a worker under a name, after ending what is left there.
         health: How losses are found, and how many are too many.
         waits: Of the run.
         start_deadline_s: Seconds for a replacement.
@@ -55,19 +54,18 @@ class RoleGroup(Generic[Role]):
     def __init__(
         self,
         role: str,
-        workers: Mapping[str, Role],
         *,
-        restart: Callable[[str], Awaitable[Role]],
+        start: Callable[[str], Awaitable[Role]],
         health: HealthConfig,
         waits: Waits,
         start_deadline_s: float,
     ) -> None:
         self._role = role
-        self._restart = restart
+        self._start = start
         self._health = health
         self._waits = waits
         self._start_deadline_s = start_deadline_s
-        self.live: dict[str, Role] = dict(workers)
+        self.live: dict[str, Role] = {}
         self.losses: Counter[str] = Counter()
         self._joined = asyncio.Event()
         self._turn = 0
@@ -77,6 +75,15 @@ class RoleGroup(Generic[Role]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._owner: asyncio.Task[object] | None = None
         self._error: BaseException | None = None
+
+    async def start(self, name: str) -> None:
+        """Starts a worker before the group is entered; one that dies while it starts is started again.
+
+        Raises:
+            RoleError: It cannot start.
+            RoleGroupError: It died too often.
+        """
+        self.live[name] = await self._started(name)
 
     def bring_up_with(self, bring_up: Callable[[str, Role], Awaitable[None]]) -> None:
         """What a replacement goes through before it serves; nothing runs between its end and the joining."""
@@ -162,20 +169,27 @@ class RoleGroup(Generic[Role]):
             self._check(why)
             try:
                 async with self._waits.wait(f"replacement of {name}", deadline_s=self._start_deadline_s):
-                    worker = await self._restart(name)
+                    worker = await self._started(name)
                     if self._bring_up is not None:
                         await self._bring_up(name, worker)
-            except RoleError as error:
+                break
+            except RoleDied as error:
                 why = str(error)
                 self._count(name, why)
-                continue
-            break
         self.live[name] = worker
         self._joined.set()
         logger.warning("%s %s was replaced and serves", self._role, name)
         for tell in list(self._on_joined):
             tell(name)
         self._spawn(self._watch(name, worker), f"watch over {name}")
+
+    async def _started(self, name: str) -> Role:
+        while True:
+            try:
+                return await self._start(name)
+            except RoleDied as error:
+                self._count(name, str(error))
+                self._check(str(error))
 
     def _count(self, name: str, why: str) -> None:
         self.losses[name] += 1

@@ -43,6 +43,8 @@ async def start_rlvr_roles(plan: RlvrPlan, context: RunContext, *, checkpoint: P
     start_actor = partial(runtime.start_actor, spec=specs.actor(plan, processors=context.processors))
     start_worker = partial(runtime.start_reward_worker, spec=specs.reward_worker(plan))
     trainer_spec = specs.policy_trainer(plan, processors=context.processors, checkpoint=checkpoint)
+    actors = _group("rollout actor", start_actor, plan, context)
+    workers = _group("reward worker", start_worker, plan, context)
     starting: set[str] = set()
 
     async def started(name: str, role: Awaitable[Role]) -> Role:
@@ -57,32 +59,23 @@ async def start_rlvr_roles(plan: RlvrPlan, context: RunContext, *, checkpoint: P
             deadline_s=stage.deadlines.start_s,
             pending=lambda: listed(starting),
         ),
-        asyncio.TaskGroup() as group,
+        asyncio.TaskGroup() as tasks,
     ):
-        trainer = group.create_task(started("trainer", runtime.start_trainer(trainer_spec)))
-        actors = {
-            name: group.create_task(started(name, start_actor(name)))
-            for name in (f"actor-{index}" for index in range(stage.rollout.replicas))
-        }
-        workers = {
-            name: group.create_task(started(name, start_worker(name)))
-            for name in (f"reward-{index}" for index in range(stage.rewards.workers))
-        }
+        trainer = tasks.create_task(started("trainer", runtime.start_trainer(trainer_spec)))
+        for name in (f"actor-{index}" for index in range(stage.rollout.replicas)):
+            tasks.create_task(started(name, actors.start(name)))
+        for name in (f"reward-{index}" for index in range(stage.rewards.workers)):
+            tasks.create_task(started(name, workers.start(name)))
+    return RlvrRoles(trainer=trainer.result(), actors=actors, workers=workers)
 
-    def kept(
-        role: str, made: dict[str, asyncio.Task[Worker]], restart: Callable[[str], Awaitable[Worker]]
-    ) -> RoleGroup[Worker]:
-        return RoleGroup(
-            role,
-            {name: task.result() for name, task in made.items()},
-            restart=restart,
-            health=stage.health,
-            waits=context.waits,
-            start_deadline_s=stage.deadlines.start_s,
-        )
 
-    return RlvrRoles(
-        trainer=trainer.result(),
-        actors=kept("rollout actor", actors, start_actor),
-        workers=kept("reward worker", workers, start_worker),
+def _group(
+    role: str, start: Callable[[str], Awaitable[Worker]], plan: RlvrPlan, context: RunContext
+) -> RoleGroup[Worker]:
+    return RoleGroup(
+        role,
+        start=start,
+        health=plan.stage.health,
+        waits=context.waits,
+        start_deadline_s=plan.stage.deadlines.start_s,
     )
