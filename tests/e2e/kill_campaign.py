@@ -22,7 +22,7 @@ from pathlib import Path
 from background_run import BackgroundRun, none_left
 
 PROCESS = {"learner": "TrainerActor", "actor": "RolloutActor", "reward": "RewardActor"}
-STAGES = {"pretrain": 12, "rlvr": 12}
+STAGES = {"pretrain": 12, "rlvr": 24}
 TIMINGS = ("timing_s/", "perf/", "scheduler/", "rewards/seconds", "weight_sync/", "rollout/")
 LIMIT_S = 240.0
 
@@ -61,7 +61,7 @@ stages:
       max_prompt_tokens: 32
     rewards: {grader: {name: exact, options: {after: ";"}}}
     learner: *learner
-    steps: 12
+    steps: 24
     checkpoint: {every: 2, keep: 2}
     health: {max_replacements: 1000}
 """
@@ -152,7 +152,7 @@ def _resumed(report: Report, kills: int, instants: random.Random, workspace: Pat
         run = _start(workspace, directory)
         report.attempts += 1
         try:
-            if len(report.kills) == kills or not _wait_for_an_instant(run, report, instants):
+            if len(report.kills) == kills or not _wait_for_an_instant(run, instants):
                 assert run.process.wait(LIMIT_S) == 0, run.screen()
                 return
             started = run.descendants()
@@ -176,15 +176,17 @@ def _replaced(report: Report, kills: int, instants: random.Random, workspace: Pa
     """Kills actors or reward workers of a run that goes on."""
     run = _start(workspace, directory)
     report.attempts += 1
+    started: set[int] = set()
     try:
-        while len(report.kills) < kills and run.process.poll() is None:
-            time.sleep(instants.uniform(0.0, 1.0))
+        while len(report.kills) < kills and _wait_for_an_instant(run, instants):
             for pid in run.workers(PROCESS[report.victim])[:1]:
                 os.kill(pid, signal.SIGKILL)
                 report.kills.append(_last_step(directory))
                 _wait_for_another(run, PROCESS[report.victim], pid)
+            started |= run.descendants()
         assert run.process.wait(LIMIT_S) == 0, run.screen()
-        assert none_left(run.descendants(), limit_s=20)
+        assert none_left(started, limit_s=20)
+        assert list((workspace / "t").glob("roll-*")) == []
     finally:
         run.end()
 
@@ -199,15 +201,15 @@ def _start(workspace: Path, directory: Path) -> BackgroundRun:
     return BackgroundRun(arguments, workspace=workspace, directory=directory)
 
 
-def _wait_for_an_instant(run: BackgroundRun, report: Report, instants: random.Random) -> bool:
+def _wait_for_an_instant(run: BackgroundRun, instants: random.Random) -> bool:
     """Returns at a random instant between now and a few steps from now; False if the run ended before.
 
     Instants are counted in steps, and not in seconds, so that they spread over the run on any machine. One in
-    four comes while the processes still start.
+    four comes while the processes still start, or go on without the one that was killed last.
     """
     if instants.random() < 0.25:
         return _still_runs_after(run, instants.uniform(0.2, 6.0))
-    aim = _lines(run.directory) + instants.randint(1, 4)
+    aim = _lines(run.directory) + instants.randint(1, 3)
     until = time.monotonic() + LIMIT_S
     while _lines(run.directory) < aim and time.monotonic() < until:
         if run.process.poll() is not None:

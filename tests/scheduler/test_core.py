@@ -471,3 +471,12 @@ def test_closing_ends_every_ticket():
     assert core.ledger.ends == {"closed": 4}
     assert core.pending(2.0) == []
     assert core.close() == []
+
+
+def test_a_ticket_that_failed_somewhere_avoids_it_also_after_its_next_replica_was_lost():
+    core = make_core(groups_per_batch=1, group_size=1, replicas={"a": 4, "b": 4, "c": 4})
+    (ticket,) = tickets(admit_all(core))
+    commands = core.failed(ticket, "engine", "broken", 0.0)
+    assert [command.replica for command in commands] == ["b"]
+    commands = core.replica_down("b", "died", 0.0)
+    assert [command.replica for command in commands if isinstance(command, Generate)] == ["c"]

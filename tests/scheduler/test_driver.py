@@ -639,3 +639,16 @@ async def test_it_runs_on_a_real_loop_and_clock():
     )
     async with scheduler:
         assert [len((await scheduler.next_batch()).groups) for _ in range(3)] == [4, 4, 0]
+
+
+def test_the_snapshot_of_a_closed_scheduler_is_that_of_the_moment_it_closed(run_virtual, work):
+    async def main():
+        scheduler = work.scheduler(make_policy(max_staleness=1))
+        async with scheduler:
+            await scheduler.next_batch()
+            before = scheduler.snapshot()
+        assert (before.first_group, before.ends) == (2, {"delivered": 4})
+        assert scheduler.snapshot() == before
+        assert scheduler.ledger()["closed"] > 0
+
+    run_virtual(main())

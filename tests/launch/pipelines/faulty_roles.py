@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
-from roll_launch.config import RunConfig
+from roll_launch.config import RunConfig, dump_config
 from roll_launch.display import Display
 from roll_launch.dry_run import DryRuntime, DryTrainer
 from roll_launch.failures import RoleDied
@@ -87,7 +87,7 @@ async def run_stage(
     config: RunConfig, plan: StagePlan, directory: RunDirectory, runtime: DryRuntime, *, resume: bool = False
 ) -> StageResult:
     """Runs one stage, or goes on with it from what is in the directory, as `roll-launch resume` does."""
-    history = read_history(directory, config, [plan]) if resume else {}
+    history = read_history(directory, dump_config(config), [plan]) if resume else {}
     if resume:
         clear_the_way(directory, [plan], history)
     with MetricLog(directory.metrics, tensorboard=None) as log:
@@ -101,6 +101,7 @@ async def run_stage(
             display=Display(Console(file=io.StringIO())),
             processors=1,
             run_seconds=lambda: 0.0,
+            config_text=dump_config(config),
         )
         pipeline = pipeline_of(plan, context, history.get(plan.stage.name))
         await pipeline.run()

@@ -79,7 +79,8 @@ def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
         console = Console(file=out, width=400)
         directory = RunDirectory.claim(tmp_path, now=datetime.now(), exact=tmp_path / "run")
         with logged_to(directory.log, console):
-            outcome = await Run(config, plans, directory, console, history={}).execute()
+            run = Run(config, plans, directory, console, config_text="", history={})
+            outcome = await run.execute()
         return Ended(status=outcome.status, cause=outcome.cause, screen=out.getvalue(), directory=directory)
 
     return run

@@ -112,31 +112,29 @@ async def test_every_worker_dying_now_and_then_loses_and_doubles_nothing(
     assert sum(runtime.calls.starts.values()) > 5 + 5
 
 
-async def test_a_completion_that_kills_its_grader_is_dropped_alone(
+async def test_completions_that_kill_their_grader_are_dropped_alone(
     planned: Planned, directories: Callable[[], RunDirectory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, (plan,) = planned(*THREE, "stages.rlvr.evaluation=null")
+    config, (plan,) = planned(*THREE, "stages.rlvr.evaluation=null", "stages.rlvr.steps=32")
     poison = plan.prompts.prompts[5].row.reference
-    killed: list[object] = []
 
     async def grade(faulty: Faulty, completion, reference, columns):
         await asyncio.sleep(0)
-        if reference == poison and not killed[4:]:
-            killed.append(reference)
-            faulty._dead = True
+        faulty._dead |= reference == poison
         if faulty._dead:
             raise RoleDied("reward-0", "grade", "segmentation fault")
         return await faulty._role.grade(completion, reference, columns)
 
     monkeypatch.setattr(Faulty, "grade", grade, raising=False)
-    config, (plan,) = planned(*THREE, "stages.rlvr.evaluation=null", "stages.rlvr.steps=32")
     directory = directories()
     result = await run_stage(config, plan, directory, FaultyRuntime())
     lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
-    failed = sum(line.get("rollout/failed/reward_worker", 0) for line in lines)
-    assert 1 <= failed <= 5
-    assert result.steps == 32
-    assert result.samples >= 32 * 8 - 4
+    # Its group is given up when two of the four members are left, and another takes its place.
+    assert 3 * 2 <= sum(line.get("rollout/failed/reward_worker", 0) for line in lines) <= 4 * 2
+    assert [line["rollout/dropped/failed"] for line in lines if "rollout/dropped/failed" in line] == [1]
+    assert (result.steps, result.samples) == (32, 32 * 8)
+    recorded = map(json.loads, directory.rollouts("rlvr").read_text().splitlines())
+    assert all(line["reference"] != poison for line in recorded)
 
 
 async def test_too_many_deaths_end_the_run_with_the_counts(

@@ -8,16 +8,23 @@ from pathlib import Path
 
 import pytest
 from faulty_roles import FaultyRuntime, run_stage
-from roll_launch.config import RunConfig
+from roll_launch.checkpoint_store import CheckpointError
+from roll_launch.config import RunConfig, dump_config, masked_keys
+from roll_launch.dry_run import DryTrainer
 from roll_launch.failures import RoleDied
-from roll_launch.history import ResumeError, read_history
+from roll_launch.history import History, ResumeError, read_history
 from roll_launch.plan import StagePlan
 from roll_launch.progress import ProgressError, StageProgress
+from roll_launch.resume import clear_the_way
 from roll_launch.run_directory import RunDirectory
 from roll_scheduler import SchedulerSnapshot
 
 Planned = Callable[..., tuple[RunConfig, list[StagePlan]]]
 EVERY = ("stages.rlvr.steps=4", "stages.rlvr.checkpoint.every=1", "stages.rlvr.checkpoint.keep=3")
+
+
+def _read(directory: RunDirectory, config: RunConfig, plans: list[StagePlan]) -> History:
+    return read_history(directory, dump_config(config), plans)
 
 
 @pytest.fixture
@@ -40,7 +47,7 @@ async def stopped(planned: Planned, tmp_path: Path) -> RunDirectory:
 
 
 def test_a_stopped_stage_goes_on_from_its_newest_checkpoint(planned: Planned, stopped: RunDirectory) -> None:
-    history = read_history(stopped, *planned(*EVERY))["rlvr"]
+    history = _read(stopped, *planned(*EVERY))["rlvr"]
     assert history.checkpoint == stopped.checkpoints("rlvr") / "step_3"
     progress = history.progress
     assert (progress.step, progress.version, progress.samples) == (3, 3, 24)
@@ -51,11 +58,11 @@ def test_a_stopped_stage_goes_on_from_its_newest_checkpoint(planned: Planned, st
 async def test_a_finished_stage_is_known_as_such(planned: Planned, stopped: RunDirectory) -> None:
     config, (plan,) = planned(*EVERY)
     await run_stage(config, plan, stopped, FaultyRuntime(), resume=True)
-    history = read_history(stopped, config, [plan])["rlvr"]
+    history = _read(stopped, config, [plan])["rlvr"]
     assert history.finished and history.progress.step == 4
     # A kill between the model and what the stage came to leaves it unfinished.
     shutil.rmtree(stopped.finished("rlvr"))
-    assert not read_history(stopped, config, [plan])["rlvr"].finished
+    assert not _read(stopped, config, [plan])["rlvr"].finished
 
 
 @pytest.mark.parametrize("file", ["trainer-state", "progress.json", "config.yaml", "manifest.json"])
@@ -75,7 +82,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
         path.write_bytes(content[:-1])
     else:
         path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-    history = read_history(stopped, *planned(*EVERY))["rlvr"]
+    history = _read(stopped, *planned(*EVERY))["rlvr"]
     assert history.checkpoint == stopped.checkpoints("rlvr") / "step_2"
     assert "step_3 is passed over" in caplog.text
 
@@ -102,7 +109,7 @@ def test_a_checkpoint_of_another_configuration_is_refused_and_the_difference_nam
     planned: Planned, stopped: RunDirectory, override: str, difference: str
 ) -> None:
     with pytest.raises(ResumeError, match=difference):
-        read_history(stopped, *planned(*EVERY, override))
+        _read(stopped, *planned(*EVERY, override))
 
 
 @pytest.mark.parametrize(
@@ -121,14 +128,14 @@ def test_a_checkpoint_of_another_configuration_is_refused_and_the_difference_nam
 def test_where_and_how_fast_a_run_computes_may_change(
     planned: Planned, stopped: RunDirectory, override: str
 ) -> None:
-    assert read_history(stopped, *planned(*EVERY, override))["rlvr"].progress.step == 3
+    assert _read(stopped, *planned(*EVERY, override))["rlvr"].progress.step == 3
 
 
 def test_a_checkpoint_with_other_data_is_refused(planned: Planned, stopped: RunDirectory, task: Path) -> None:
     config, (plan,) = planned(*EVERY)
     plan = _with_one_prompt_less(plan)
     with pytest.raises(ResumeError, match="written with other data: stage rlvr"):
-        read_history(stopped, config, [plan])
+        _read(stopped, config, [plan])
 
 
 def _with_one_prompt_less(plan: StagePlan) -> StagePlan:
@@ -137,7 +144,7 @@ def _with_one_prompt_less(plan: StagePlan) -> StagePlan:
 
 def test_nothing_to_resume_begins_anew(planned: Planned, tmp_path: Path) -> None:
     directory = RunDirectory.claim(tmp_path, now=datetime.now(), exact=tmp_path / "run")
-    assert read_history(directory, *planned(*EVERY)) == {}
+    assert _read(directory, *planned(*EVERY)) == {}
 
 
 def test_progress_survives_its_file(tmp_path: Path) -> None:
@@ -162,3 +169,52 @@ def test_a_broken_progress_file_is_named(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ProgressError, match=r"progress\.json cannot be read"):
         StageProgress.load(path)
+
+
+def test_held_out_prompts_that_changed_are_refused_too(planned: Planned, stopped: RunDirectory) -> None:
+    config, (plan,) = planned(*EVERY, "stages.rlvr.evaluation.prompts=8")
+    plan = replace(plan, heldout=replace(plan.heldout, prompts=plan.heldout.prompts[1:]))
+    with pytest.raises(ResumeError, match="written with other data"):
+        _read(stopped, config, [plan])
+
+
+def test_rollouts_that_were_lost_are_told_and_not_made_up(planned: Planned, stopped: RunDirectory) -> None:
+    config, plans = planned(*EVERY)
+    history = _read(stopped, config, plans)
+    path = stopped.rollouts("rlvr")
+    length = path.stat().st_size
+    path.write_bytes(path.read_bytes()[: length // 3])
+    with pytest.raises(ResumeError, match=r"rlvr\.jsonl has \d+ bytes, but \d+ had been written"):
+        clear_the_way(stopped, plans, history)
+
+
+async def test_what_a_stage_came_to_on_other_weights_is_not_taken_for_its_end(
+    planned: Planned, stopped: RunDirectory
+) -> None:
+    config, (plan,) = planned(*EVERY)
+    await run_stage(config, plan, stopped, FaultyRuntime(), resume=True)
+    (stopped.model("rlvr") / "manifest.json").unlink()
+    clear_the_way(stopped, [plan], _read(stopped, config, [plan]))
+    assert not stopped.model("rlvr").exists() and not stopped.finished("rlvr").exists()
+    assert stopped.model("rlvr").with_name("model.broken").exists()
+
+
+async def test_a_trainer_that_writes_where_the_driver_cannot_see_makes_no_checkpoint(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def elsewhere(trainer: DryTrainer, directory: Path, *, state: bool) -> None:
+        return None
+
+    monkeypatch.setattr(DryTrainer, "save", elsewhere)
+    config, (plan,) = planned(*EVERY)
+    directory = RunDirectory.claim(tmp_path, now=datetime.now(), exact=tmp_path / "other")
+    with pytest.raises(CheckpointError, match="does not share this path"):
+        await run_stage(config, plan, directory, FaultyRuntime())
+    assert list(directory.checkpoints("rlvr").iterdir()) == []
+
+
+def test_masked_keys_are_told_by_name(planned: Planned) -> None:
+    config, _ = planned(
+        "prepare=[{callable: 'json:loads', directory: d, arguments: {api_key: 'abcdefgh', size: 3}}]"
+    )
+    assert masked_keys(config) == ["prepare.0.arguments.api_key"]

@@ -5,7 +5,15 @@ import sys
 from collections.abc import Awaitable
 
 import pytest
-from ray.exceptions import ActorDiedError, RayTaskError
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 from roll_launch.failures import RoleDied, RoleError
 from roll_launch.ray.handles import answer
 from roll_rollout import PromptTooLong
@@ -35,9 +43,26 @@ async def test_an_engines_refusal_comes_through_as_it_is() -> None:
         await answer("actor-0", "generate", _raised_in_a_task(PromptTooLong("allowed is 5")))
 
 
-async def test_a_lost_actor_is_a_death() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        ActorDiedError(),
+        ActorUnavailableError("no connection", b"0" * 16),
+        OutOfMemoryError("killed by the memory monitor"),
+        NodeDiedError("the node is gone"),
+        WorkerCrashedError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_lost_process_is_a_death_whatever_ray_calls_it(error: Exception) -> None:
     with pytest.raises(RoleDied, match="actor-0 died during generate"):
-        await answer("actor-0", "generate", _raises(ActorDiedError()))
+        await answer("actor-0", "generate", _raises(error))
+
+
+async def test_any_other_error_of_ray_names_role_and_method() -> None:
+    with pytest.raises(RoleError, match=r"trainer failed in publish: ObjectLostError") as caught:
+        await answer("trainer", "publish", _raises(ObjectLostError("0" * 56, None, "")))
+    assert not isinstance(caught.value, RoleDied)
 
 
 def test_ray_is_imported_with_its_settings_made() -> None:

@@ -19,7 +19,8 @@ from pathlib import Path
 from roll_launch.checkpoint_manifest import MANIFEST, CheckpointError, verify, write_manifest
 
 __all__ = [
-    "MANIFEST", "CheckpointError", "commit", "discard", "newest", "prepare", "rotate", "set_aside", "verify",
+    "MANIFEST", "CheckpointError", "commit", "discard", "newest", "prepare", "put_aside", "refuse_empty",
+    "rotate", "set_aside", "verify",
 ]  # fmt: skip
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,34 @@ def commit(beside: Path, target: Path) -> None:
         discard(beside)
         raise
     _remove_or_warn(_beside(target, EARLIER))
+
+
+def refuse_empty(beside: Path) -> None:
+    """To be called when a worker says that it has written, before the driver adds files of its own.
+
+    Raises:
+        CheckpointError: Nothing is there.
+    """
+    if not _tree(beside)[0]:
+        raise CheckpointError(
+            f"nothing was written to {beside}: the machine of the trainer does not share this path"
+        )
+
+
+def put_aside(path: Path) -> None:
+    """Renames what is there to NAME.broken, NAME.broken-2, ..., with a warning; nothing is there: fine.
+
+    Raises:
+        CheckpointError: The file system refuses.
+    """
+    if not os.path.lexists(path):
+        return
+    try:
+        aside = _free(path.with_name(path.name + BROKEN))
+        path.rename(aside)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be set aside: {error}") from error
+    logger.warning("%s is set aside as %s: it will be made anew", path, aside.name)
 
 
 def discard(beside: Path) -> None:
@@ -178,11 +207,8 @@ def rotate(root: Path, *, keep: int, just_saved: int | None = None) -> list[Path
 
 def _complete(beside: Path) -> None:
     """All bytes to disk, then the manifest, so that no crash leaves a manifest without what it names."""
+    refuse_empty(beside)
     files, directories = _tree(beside)
-    if not files:
-        raise CheckpointError(
-            f"nothing was written to {beside}: the machine of the trainer does not share this path"
-        )
     for path in files:
         _to_disk(path)
     write_manifest(beside, [path.relative_to(beside).as_posix() for path in files])

@@ -132,6 +132,7 @@ async def dry_run(config: RunConfig, plans: Sequence[StagePlan]) -> dict[str, St
                 display=Display(Console(file=io.StringIO())),
                 processors=1,
                 run_seconds=lambda: 0.0,
+                config_text="",
             )
             for plan in plans:
                 short = _shortened(plan)

@@ -2,14 +2,14 @@
 
 import fnmatch
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from roll_launch import checkpoint_store as store
-from roll_launch.config import RunConfig, dump_config
+from roll_launch.config import leaves
 from roll_launch.errors import RollLaunchError
 from roll_launch.plan import StagePlan
 from roll_launch.progress import CONFIG, PROGRESS, StageProgress
@@ -57,8 +57,13 @@ History = Mapping[str, StageHistory]
 """The stages that need not begin anew, by name: finished ones, then at most one that has a checkpoint."""
 
 
-def read_history(directory: RunDirectory, config: RunConfig, plans: Sequence[StagePlan]) -> History:
+def read_history(directory: RunDirectory, config_text: str, plans: Sequence[StagePlan]) -> History:
     """Finds where each stage stands.
+
+    Args:
+        directory: Of the run.
+        config_text: The configuration to go on under, dumped and masked as checkpoints hold it.
+        plans: All stages, in order.
 
     Raises:
         ResumeError: What is there was written under another configuration or with other data; names the
@@ -67,13 +72,15 @@ def read_history(directory: RunDirectory, config: RunConfig, plans: Sequence[Sta
         ProgressError: A complete checkpoint holds a progress file of another form.
     """
     found: dict[str, StageHistory] = {}
+    begun: list[str] = []
     for plan in plans:
         stage = plan.stage.name
+        begun.append(stage)
         history = _finished(directory, stage) or _checkpointed(directory, stage)
         if history is None:
             break
         source = history.checkpoint or directory.finished(stage)
-        _refuse_other(source, config, plan, history.progress)
+        _refuse_other(source, config_text, begun, plan, history.progress)
         found[stage] = history
         if not history.finished:
             break
@@ -99,12 +106,12 @@ def _checkpointed(directory: RunDirectory, stage: str) -> StageHistory | None:
     return StageHistory(progress=StageProgress.load(newest / PROGRESS), checkpoint=newest)
 
 
-def _refuse_other(source: Path, config: RunConfig, plan: StagePlan, progress: StageProgress) -> None:
+def _refuse_other(
+    source: Path, config_text: str, begun: Sequence[str], plan: StagePlan, progress: StageProgress
+) -> None:
     """A checkpoint goes on only under the configuration and with the data that it was made with."""
-    names = [stage.name for stage in config.stages]
-    begun = names[: names.index(plan.stage.name) + 1]
     before = _relevant((source / CONFIG).read_text(encoding="utf-8"), begun)
-    now = _relevant(dump_config(config), begun)
+    now = _relevant(config_text, begun)
     different = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if different:
         lines = [
@@ -134,15 +141,3 @@ def _relevant(text: str, stages: Sequence[str]) -> dict[str, object]:
         for key, value in leaves(tree)
         if not any(fnmatch.fnmatchcase(key, pattern) for pattern in FREE)
     }
-
-
-def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """Dotted keys and values of nested mappings and lists; a list of plain values is one value."""
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from leaves(inner, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and any(isinstance(inner, dict | list) for inner in value):
-        for index, inner in enumerate(value):
-            yield from leaves(inner, f"{path}.{index}")
-    else:
-        yield path, value

@@ -12,7 +12,7 @@ from typing import TypeVar
 from roll_learners.sample import Sample
 from roll_learners.update import StepResult
 from roll_rewards import Score
-from roll_rollout import Completion, Engine, EngineLoad, GenerateRequest, WeightReceipt, WeightUpdate
+from roll_rollout import Completion, Engine, GenerateRequest, WeightReceipt, WeightUpdate
 
 from roll_launch.failures import RoleError
 from roll_launch.roles import (
@@ -103,7 +103,7 @@ class LocalActor:
         return await self.engine.update_weights(published.update)
 
     async def pulse(self) -> Pulse:
-        return pulse_of(await self.engine.load())
+        return Pulse.of(await self.engine.load())
 
 
 class LocalRewardWorker:
@@ -181,11 +181,6 @@ def rollout_of(completion: Completion) -> Rollout:
         oldest_version=completion.oldest_version,
         finish=completion.finish_reason,
     )
-
-
-def pulse_of(load: EngineLoad) -> Pulse:
-    """The sign of life of an engine."""
-    return Pulse(busy=load.running + load.waiting > 0, progress=load.sampled_tokens)
 
 
 def _build_engine(spec: ActorSpec, executor: ThreadPoolExecutor) -> Engine:

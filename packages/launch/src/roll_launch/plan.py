@@ -67,9 +67,14 @@ class SftPlan:
     seed: int
 
     def digest(self) -> str:
-        """SHA-256 of the samples' tokens and masks."""
+        """SHA-256 of what the stage begins with: the samples' tokens and masks, and the model's files."""
         return _digest(
-            part for each in self.samples for part in (each.token_ids.tobytes(), each.response_mask.tobytes())
+            _model_files(self.stage.model),
+            (
+                part
+                for each in self.samples
+                for part in (each.token_ids.tobytes(), each.response_mask.tobytes())
+            ),
         )
 
 
@@ -86,11 +91,16 @@ class RlvrPlan:
     seed: int
 
     def digest(self) -> str:
-        """SHA-256 of the training prompts' tokens, references and columns."""
+        """SHA-256 of what the stage begins with: tokens, references and columns of all prompts, held-out ones
+        too, and the model's files."""
+        held_out = self.heldout.prompts if self.heldout else ()
         return _digest(
-            part
-            for each in self.prompts.prompts
-            for part in (each.token_ids.tobytes(), repr((each.row.reference, each.row.columns)).encode())
+            _model_files(self.stage.model),
+            (
+                part
+                for each in (*self.prompts.prompts, *held_out)
+                for part in (each.token_ids.tobytes(), repr((each.row.reference, each.row.columns)).encode())
+            ),
         )
 
 
@@ -212,9 +222,18 @@ def _encode(rows: Sequence[Row], encoder: PromptEncoder, stage: RlvrStage) -> Pr
     )
 
 
-def _digest(parts: Iterable[bytes]) -> str:
+def _digest(*parts: Iterable[bytes]) -> str:
     """SHA-256, hexadecimal, of parts and where each ends."""
     total = hashlib.sha256()
-    for part in parts:
+    for part in itertools.chain(*parts):
         total.update(len(part).to_bytes(8, "big") + part)
     return total.hexdigest()
+
+
+def _model_files(model: ModelConfig) -> Iterator[bytes]:
+    """The configuration, and name and size of the weights, of a pretrained model."""
+    if isinstance(model, PretrainedModel):
+        directory = Path(model.path)
+        yield (directory / "config.json").read_bytes()
+        for path in sorted(directory.glob("*.safetensors")):
+            yield f"{path.name} {path.stat().st_size}".encode()

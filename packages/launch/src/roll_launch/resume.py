@@ -4,16 +4,16 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
 from rich.console import Console
 
 from roll_launch import checkpoint_store as store
+from roll_launch.config import RunConfig, dump_config, leaves
 from roll_launch.config.credentials import MASK
-from roll_launch.history import History, ResumeError, leaves, read_history
+from roll_launch.history import History, ResumeError, read_history
 from roll_launch.inputs import load_inputs
 from roll_launch.plan import StagePlan, plan_stages
 from roll_launch.run import execute
-from roll_launch.run_directory import RunDirectory
+from roll_launch.run_directory import METRICS_FILE, RunDirectory, rollouts_file
 from roll_launch.run_log import logged_to
 from roll_launch.screen import screen
 
@@ -31,43 +31,76 @@ def resume(run_dir: Path, overrides: Sequence[str]) -> int:
     console = screen()
     directory = RunDirectory.reopen(run_dir)
     with directory.locked():
-        _go_to(directory.working_directory(), console)
-        _refuse_masked(directory, overrides)
+        started_in, masked = directory.origin()
+        _go_to(started_in, console)
         loaded = load_inputs(directory.config, overrides, console)
+        _refuse_masked(directory, loaded.config, masked)
         plans = plan_stages(loaded.config, directory)
+        text = dump_config(loaded.config, secrets=loaded.document.secrets)
         with logged_to(directory.log, console):
-            history = read_history(directory, loaded.config, plans)
-            if all(plan.stage.name in history and history[plan.stage.name].finished for plan in plans):
-                console.print(f"{loaded.config.name}: all stages are finished in {directory.root}")
-                return 0
+            history = read_history(directory, text, plans)
             console.print(f"{loaded.config.name}: {_told(plans, history)}, in {directory.root}")
             clear_the_way(directory, plans, history)
-        return execute(loaded.config, plans, directory, console, history=history)
+        return execute(loaded.config, plans, directory, console, config_text=text, history=history)
 
 
-def _go_to(working_directory: Path, console: Console) -> None:
+def clear_the_way(directory: RunDirectory, plans: Sequence[StagePlan], history: History) -> None:
+    """Cuts off what was written after the point where the run goes on: those steps are done again.
+
+    Raises:
+        ResumeError: A file has lost what a checkpoint says is in it, or cannot be cut.
+        CheckpointError: Something cannot be set aside.
+    """
+    names = [plan.stage.name for plan in plans]
+    files = {METRICS_FILE: 0} | {rollouts_file(name): 0 for name in names}
+    for name in names:
+        if name in history:
+            files |= history[name].progress.files
+    for file, length in files.items():
+        _cut(directory.root / file, length)
+    for name in names:
+        if name not in history or not history[name].finished:
+            step = history[name].progress.step if name in history else 0
+            store.set_aside(directory.checkpoints(name), after=step)
+            # Of an attempt on other weights, should an earlier stage have to be done again.
+            store.put_aside(directory.finished(name))
+            store.put_aside(directory.model(name))
+
+
+def _cut(path: Path, length: int) -> None:
+    try:
+        found = path.stat().st_size if path.exists() else 0
+        if found < length:
+            raise ResumeError(
+                f"{path} has {found} bytes, but {length} had been written when the checkpoint was; bring it "
+                "back, or start another run from the checkpoint's weights (model.source pretrained)"
+            )
+        if found > length:
+            os.truncate(path, length)
+    except OSError as error:
+        raise ResumeError(f"{path} cannot be cut to {length} bytes: {error}") from error
+
+
+def _go_to(started_in: Path, console: Console) -> None:
     """Relative paths and callables of the configuration are meant from where the run was started."""
-    if Path.cwd() == working_directory:
+    if Path.cwd() == started_in:
         return
     try:
-        os.chdir(working_directory)
+        os.chdir(started_in)
     except OSError as error:
-        raise ResumeError(
-            f"the run was started in {working_directory}, which cannot be used: {error}"
-        ) from error
-    console.print(f"relative paths are from {working_directory}, where the run was started")
+        raise ResumeError(f"the run was started in {started_in}, which cannot be used: {error}") from error
+    console.print(f"relative paths are from {started_in}, where the run was started")
 
 
-def _refuse_masked(directory: RunDirectory, overrides: Sequence[str]) -> None:
+def _refuse_masked(directory: RunDirectory, config: RunConfig, masked: Sequence[str]) -> None:
     """A credential is not in config.yaml; it has to be given again."""
-    given = [word.removeprefix("--").partition("=")[0] for word in overrides]
-    for key, value in leaves(yaml.safe_load(directory.config.read_text(encoding="utf-8"))):
-        masked = value == MASK or f":{MASK}@" in str(value)
-        if masked and not any(word.rpartition(".")[2] == key.rpartition(".")[2] for word in given):
-            raise ResumeError(
-                f"{directory.config}: the value of {key} was masked when it was written; give it again with "
-                f"{key}=VALUE"
-            )
+    values = dict(leaves(config.model_dump(mode="json")))
+    missing = [key for key in masked if MASK in str(values.get(key, ""))]
+    if missing:
+        raise ResumeError(
+            f"{directory.config}: masked when it was written, and to be given again: "
+            + ", ".join(f"{key}=VALUE" for key in missing)
+        )
 
 
 def _told(plans: Sequence[StagePlan], history: History) -> str:
@@ -82,19 +115,3 @@ def _told(plans: Sequence[StagePlan], history: History) -> str:
         else:
             parts.append(f"{name} goes on after step {history[name].progress.step} of {steps}")
     return ", ".join(parts)
-
-
-def clear_the_way(directory: RunDirectory, plans: Sequence[StagePlan], history: History) -> None:
-    """Cuts off what was written after the point where the run goes on: those steps are done again."""
-    done = [history[plan.stage.name].progress for plan in plans if plan.stage.name in history]
-    files = {directory.metrics.name: 0} | {f"rollouts/{plan.stage.name}.jsonl": 0 for plan in plans}
-    for progress in done:
-        files |= progress.files
-    for name, length in files.items():
-        path = directory.root / name
-        if path.exists() and path.stat().st_size > length:
-            os.truncate(path, length)
-    for plan in plans:
-        if plan.stage.name not in history or not history[plan.stage.name].finished:
-            step = history[plan.stage.name].progress.step if plan.stage.name in history else 0
-            store.set_aside(directory.checkpoints(plan.stage.name), after=step)

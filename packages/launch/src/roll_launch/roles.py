@@ -14,11 +14,15 @@ from roll_learners.algorithm import Algorithm
 from roll_learners.sample import Sample
 from roll_learners.update import StepResult
 from roll_rewards import Score
-from roll_rollout import GenerateRequest, WeightReceipt
+from roll_rollout import EngineLoad, GenerateRequest, WeightReceipt
 
 from roll_launch.config import GraderConfig, LearnerConfig, TransformersEngineConfig
 
 Handle = object
+
+SLOTS_PER_ACTOR = 1024
+"""Tickets that a replica holds at once. Engines queue what does not fit their batch, in order, so that the
+batches they form do not depend on the timing of the driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,11 @@ class Pulse:
 
     busy: bool
     progress: int
+
+    @classmethod
+    def of(cls, load: EngineLoad) -> "Pulse":
+        """That of an engine: its progress is sampled tokens."""
+        return cls(busy=load.running + load.waiting > 0, progress=load.sampled_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

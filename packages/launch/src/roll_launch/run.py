@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from roll_launch.config import RayRuntimeConfig, RunConfig, dump_config
+from roll_launch.config import RayRuntimeConfig, RunConfig, dump_config, masked_keys
 from roll_launch.display import Display
 from roll_launch.failures import RoleError, first_cause
 from roll_launch.history import History
@@ -56,11 +56,13 @@ def run(config_path: Path, overrides: Sequence[str], *, run_dir: Path | None) ->
     with directory.released_on_error():
         plans = plan_stages(config, directory)
     with directory.locked():
-        directory.describe(dump_config(config, secrets=loaded.document.secrets))
+        secrets = loaded.document.secrets
+        text = dump_config(config, secrets=secrets)
+        directory.describe(text, masked=masked_keys(config, secrets=secrets))
         if run_dir is None:
             directory.become_latest()
         console.print(f"{config.name}: {', '.join(plan.stage.name for plan in plans)} in {directory.root}")
-        return execute(config, plans, directory, console, history={})
+        return execute(config, plans, directory, console, config_text=text, history={})
 
 
 def execute(
@@ -69,11 +71,13 @@ def execute(
     directory: RunDirectory,
     console: Console,
     *,
+    config_text: str,
     history: History,
 ) -> int:
     """Runs what is left of a planned run; returns the exit code."""
+    run = Run(config, plans, directory, console, config_text=config_text, history=history)
     with logged_to(directory.log, console):
-        outcome = asyncio.run(Run(config, plans, directory, console, history=history).execute())
+        outcome = asyncio.run(run.execute())
     return _report(outcome, directory, console)
 
 
@@ -85,6 +89,7 @@ class Run:
         plans: Its stages, with their data.
         directory: Where everything is written.
         console: Where progress is shown.
+        config_text: The configuration as checkpoints hold it, credentials masked.
         history: Where each stage stands that need not begin anew.
     """
 
@@ -95,12 +100,14 @@ class Run:
         directory: RunDirectory,
         console: Console,
         *,
+        config_text: str,
         history: History,
     ) -> None:
         self._config = config
         self._plans = plans
         self._directory = directory
         self._console = console
+        self._config_text = config_text
         self._history = history
         self._began = time.monotonic()
         self._seconds_before = max((stage.progress.run_seconds for stage in history.values()), default=0.0)
@@ -111,6 +118,8 @@ class Run:
 
     async def execute(self) -> Outcome:
         """Runs all stages; writes summary.json and says a line however they end."""
+        # Of an attempt that is killed this is what stays.
+        self._summarise(Outcome(status="running"))
         tensorboard = self._directory.tensorboard if self._config.tracking.tensorboard else None
         try:
             with (
@@ -125,16 +134,25 @@ class Run:
             outcome = self._outcome_of(error)
         finally:
             self._display.end()
-        seconds = self._seconds()
+        self._summarise(outcome)
+        self._console.print(account(outcome, self._results, self._seconds()))
+        return outcome
+
+    def _summarise(self, outcome: Outcome) -> None:
+        summary = run_summary(self._config, outcome, self._results, self._seconds())
         try:
-            write_json(self._directory.summary, run_summary(self._config, outcome, self._results, seconds))
+            write_json(self._directory.summary, summary)
         except OSError as error:
             # A full disk may be why the run failed; its first cause is to be told all the same.
             logger.warning("%s was not written: %s", self._directory.summary, error)
-        self._console.print(account(outcome, self._results, seconds))
-        return outcome
 
     async def _run_stages(self, log: MetricLog) -> None:
+        for name, history in self._history.items():
+            if history.finished:
+                self._results[name] = StageResult()
+                self._results[name].restore(history.progress)
+        if len(self._results) == len(self._plans):
+            return
         runtime = await self._start_runtime()
         try:
             context = RunContext(
@@ -147,13 +165,13 @@ class Run:
                 display=self._display,
                 processors=processors(),
                 run_seconds=self._seconds,
+                config_text=self._config_text,
             )
             for plan in self._plans:
-                history = self._history.get(plan.stage.name)
-                pipeline = pipeline_of(plan, context, history)
-                self._results[plan.stage.name] = pipeline.result
-                if history is not None and history.finished:
+                if plan.stage.name in self._results:
                     continue
+                pipeline = pipeline_of(plan, context, self._history.get(plan.stage.name))
+                self._results[plan.stage.name] = pipeline.result
                 await pipeline.run()
                 what = f"end of the roles of {plan.stage.name}"
                 async with self._waits.wait(what, deadline_s=STOP_ROLES_S):

@@ -17,7 +17,7 @@ import json
 import logging
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import metadata
@@ -34,7 +34,7 @@ REPORTED_PACKAGES = (
 )  # fmt: skip
 
 
-METRICS = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 
 
 class RunDirectoryError(RollLaunchError):
@@ -81,35 +81,48 @@ class RunDirectory:
         """No other process may write into the directory while the body runs. The lock ends with the process.
 
         Raises:
-            RunDirectoryError: Another process does.
+            RunDirectoryError: Another process does, or the file system has no locks or cannot be written.
         """
-        with (self.root / ".lock").open("a+") as file:
+        with contextlib.ExitStack() as stack:
             try:
+                file = stack.enter_context((self.root / ".lock").open("a+"))
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunDirectoryError(
                     f"run directory {self.root} is in use by another process, which has to end first"
                 ) from None
+            except OSError as error:
+                raise RunDirectoryError(f"run directory {self.root} cannot be locked: {error}") from error
             yield
 
-    def working_directory(self) -> Path:
-        """Where the run was started, which relative paths of its configuration are meant from."""
+    def origin(self) -> tuple[Path, list[str]]:
+        """Where the run was started, which relative paths of its configuration are meant from, and the keys
+        that were masked in it.
+
+        Raises:
+            RunDirectoryError: environment.json does not tell.
+        """
         try:
-            return Path(json.loads(self.environment.read_text(encoding="utf-8"))["working_directory"])
+            report = json.loads(self.environment.read_text(encoding="utf-8"))
+            return Path(report["working_directory"]), [str(key) for key in report["masked"]]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunDirectoryError(
                 f"{self.environment} does not tell where the run was started: {error}"
             ) from error
 
-    def describe(self, config: str) -> None:
+    def describe(self, config: str, *, masked: Sequence[str]) -> None:
         """Writes config.yaml and environment.json.
+
+        Args:
+            config: The YAML text.
+            masked: Keys whose values are masked in it, and have to be given again for a resume.
 
         Raises:
             RunDirectoryError: They cannot be written.
         """
         try:
             self.config.write_text(config, encoding="utf-8")
-            write_json(self.environment, environment_report())
+            write_json(self.environment, environment_report() | {"masked": list(masked)})
         except OSError as error:
             raise RunDirectoryError(f"run directory {self.root} cannot be written: {error}") from error
 
@@ -148,7 +161,7 @@ class RunDirectory:
 
     @property
     def metrics(self) -> Path:
-        return self.root / METRICS
+        return self.root / METRICS_FILE
 
     @property
     def tensorboard(self) -> Path:
@@ -167,7 +180,7 @@ class RunDirectory:
         return self.root / "summary.json"
 
     def rollouts(self, stage: str) -> Path:
-        return self.root / "rollouts" / f"{stage}.jsonl"
+        return self.root / rollouts_file(stage)
 
     def checkpoints(self, stage: str) -> Path:
         return self.root / "stages" / stage / "checkpoints"
@@ -177,6 +190,11 @@ class RunDirectory:
 
     def finished(self, stage: str) -> Path:
         return self.root / "stages" / stage / "finished"
+
+
+def rollouts_file(stage: str) -> str:
+    """The path of a stage's rollouts, from the run directory."""
+    return f"rollouts/{stage}.jsonl"
 
 
 def environment_report() -> dict[str, object]:

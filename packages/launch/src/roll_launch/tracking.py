@@ -31,9 +31,12 @@ class MetricLog:
                 self._events[stage] = _EventFile(self._tensorboard / stage)
             self._events[stage].write(step, metrics)
 
-    def resumed(self, stage: str, step: int) -> None:
-        """Steps of `stage` after `step` come again: a viewer of event files forgets those it has seen."""
-        if self._tensorboard is not None:
+    def begin(self, stage: str, step: int) -> None:
+        """Steps of `stage` after `step` come next.
+
+        If they came before, in an attempt that was stopped, a viewer of event files forgets those.
+        """
+        if self._tensorboard is not None and (self._tensorboard / stage).exists():
             self._events[stage] = _EventFile(self._tensorboard / stage)
             self._events[stage].begin_again(step + 1)
 

@@ -67,7 +67,7 @@ class WeightSync:
                 unknown.
 
         Returns:
-            weight_sync/probe_diff, the greatest difference that a probe found, and weight_sync/replicas.
+            weight_sync/replicas, and weight_sync/probe_diff, the greatest difference that a probe found.
 
         Raises:
             WeightSyncError: A receipt names another version or other bytes, a probe disagrees with the
@@ -82,9 +82,14 @@ class WeightSync:
                 deadline_s=self._deadline_s,
                 pending=lambda: "no receipt from " + listed(silent) if exported else "no export from trainer",
             ):
+                # Let go of first, so that two copies of the weights are never held.
+                before, self._published = self._published, None
+                checksum_before = before.checksum if before else None
+                del before
                 published = await self._trainer.publish(version)
                 exported = True
-                self._refuse_stuck_export(published, weights_changed)
+                if weights_changed and published.checksum == checksum_before:
+                    raise _stuck(published)
                 self._published = published
                 async with asyncio.TaskGroup() as group:
                     probes = {
@@ -93,10 +98,10 @@ class WeightSync:
                     }
         found = [probe.result() for probe in probes.values()]
         differences = [difference for difference in found if difference is not None]
-        return {
-            "weight_sync/probe_diff": max(differences, default=0.0),
-            "weight_sync/replicas": float(len(differences)),
-        }
+        metrics = {"weight_sync/replicas": float(len(differences))}
+        if differences:
+            metrics["weight_sync/probe_diff"] = max(differences)
+        return metrics
 
     async def bring_up(self, name: str, actor: Actor) -> None:
         """Brings the weights that were published last to a replacement.
@@ -153,11 +158,9 @@ class WeightSync:
             )
         return difference
 
-    def _refuse_stuck_export(self, published: PublishedWeights, weights_changed: bool | None) -> None:
-        if self._published is None or not weights_changed:
-            return
-        if published.checksum == self._published.checksum:
-            raise WeightSyncError(
-                f"version {published.version} has the bytes of the version before it (checksum "
-                f"{published.checksum}), although an update larger than zero was applied"
-            )
+
+def _stuck(published: PublishedWeights) -> WeightSyncError:
+    return WeightSyncError(
+        f"version {published.version} has the bytes of the version before it (checksum "
+        f"{published.checksum}), although an update larger than zero was applied"
+    )

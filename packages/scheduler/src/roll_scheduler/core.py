@@ -155,7 +155,10 @@ class SchedulerCore:
         for flight in orphans:
             commands.append(Abort(ticket=flight.ticket, reason="replica"))
             self._next_attempt(flight, TicketState.WAITING, now)
-        self._queue.prepend(orphans)
+        self._queue.prepend(flight for flight in orphans if not flight.avoid)
+        for flight in orphans:
+            if flight.avoid:
+                self._queue.retry(flight)
         self.ledger.totals["redispatched"] += len(orphans)
         return commands + self._dispatch(now)
 
@@ -248,7 +251,7 @@ class SchedulerCore:
         Raises:
             TooManyFailures: More attempts failed since the last batch than `max_failures`.
             StarvationError: More groups were filtered or stale than `max_refills` batches' worth.
-            SchedulerError: A ticket waits and no replica is left.
+            SchedulerError: A ticket waits, no replica is left and none returns.
         """
         self._check()
         wanted = self._policy.groups_per_batch

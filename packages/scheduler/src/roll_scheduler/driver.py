@@ -86,6 +86,7 @@ class RolloutScheduler(Generic[P, C, S]):
         self._started = False
         self._collecting = False
         self._closed = False
+        self._at_close: SchedulerSnapshot | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -98,9 +99,12 @@ class RolloutScheduler(Generic[P, C, S]):
             raise _ignored_cancellation(stuck)
 
     def snapshot(self) -> SchedulerSnapshot:
-        """Where a later scheduler has to go on. Groups that were delivered count as trained, so take it
-        between the training of a batch and the next `next_batch`; what is pending then is generated again."""
-        return self._core.snapshot()
+        """Where a later scheduler has to go on; of a closed one, as it was when it was closed.
+
+        Groups that were delivered count as trained, so take it between the training of a batch and the next
+        `next_batch`; what is pending then is generated again.
+        """
+        return self._at_close or self._core.snapshot()
 
     async def next_batch(self) -> Batch[P, C, S]:
         """The next `groups_per_batch` complete groups; fewer, maybe none, when the prompts are exhausted.
@@ -146,7 +150,7 @@ class RolloutScheduler(Generic[P, C, S]):
     def remove_replica(self, name: str, reason: str = "removed", *, returns: bool = False) -> None:
         """Removes a replica that died or is wanted elsewhere; its tickets are sent out again on others.
 
-        When none is left, the waiting `next_batch` raises.
+        When none is left and none returns, the waiting `next_batch` raises.
 
         Args:
             name: The replica.
@@ -346,6 +350,7 @@ class RolloutScheduler(Generic[P, C, S]):
 
     async def _stop(self) -> list[str]:
         self._closed = True
+        self._at_close = self._at_close or self._core.snapshot()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

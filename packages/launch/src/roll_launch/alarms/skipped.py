@@ -77,7 +77,9 @@ class SkippedUpdates:
         length = len(self.memory)
         if self._end_after is None or length < self._end_after:
             return
-        quoted = self._standstill
+        quoted = list(self._standstill)
+        if len(quoted) < length:
+            quoted.insert(0, f"({length - len(quoted)} of them before the resume, named in the log)")
         if len(quoted) > QUOTED:
             quoted = [quoted[0], "...", *quoted[1 - QUOTED :]]
         raise SkippedUpdatesError(

@@ -2,7 +2,7 @@
 
 from roll_launch.config.derived import Derived, derive, derived_rows, evaluation_steps
 from roll_launch.config.document import Document
-from roll_launch.config.dump import dump_config, dump_data
+from roll_launch.config.dump import dump_config, dump_data, leaves, masked_keys
 from roll_launch.config.existence import check_existence
 from roll_launch.config.load import LoadedConfig, load_config, load_text
 from roll_launch.config.problems import ConfigError, Problem
@@ -119,6 +119,8 @@ __all__ = [
     "dump_config",
     "dump_data",
     "evaluation_steps",
+    "leaves",
     "load_config",
     "load_text",
+    "masked_keys",
 ]

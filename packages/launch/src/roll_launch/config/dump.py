@@ -3,7 +3,7 @@
 Loading the text gives an equal configuration, but for what was masked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import PurePath
 
@@ -47,6 +47,26 @@ def dump_config(config: BaseModel, *, secrets: frozenset[str] = frozenset()) -> 
 def dump_data(data: Mapping[str, object], *, secrets: frozenset[str] = frozenset()) -> str:
     """The YAML text of nested mappings, sequences and scalars, with credentials masked."""
     return _text(_plain(data), secrets)
+
+
+def masked_keys(config: BaseModel, *, secrets: frozenset[str] = frozenset()) -> list[str]:
+    """Dotted keys of the values that `dump_config` masks, list items by their index."""
+    plain = _plain(config)
+    masked = masked_data(plain, secrets=secrets | credentials_in(plain))
+    pairs = zip(leaves(plain), leaves(masked), strict=True)
+    return [key for (key, value), (_, shown) in pairs if value != shown]
+
+
+def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Dotted keys and values of nested mappings and lists; a list of plain values is one value."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from leaves(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(inner, Mapping | list) for inner in value):
+        for index, inner in enumerate(value):
+            yield from leaves(inner, f"{path}.{index}")
+    else:
+        yield path, value
 
 
 def _text(plain: object, secrets: frozenset[str]) -> str:

@@ -1,14 +1,15 @@
 """When a stage writes checkpoints, and what goes into one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from roll_launch import checkpoint_store as store
-from roll_launch.config import CheckpointConfig, dump_config
+from roll_launch.config import CheckpointConfig
 from roll_launch.pipelines.stage import RunContext
 from roll_launch.progress import CONFIG, PROGRESS, StageProgress
 from roll_launch.roles import Trainer
+from roll_launch.run_directory import METRICS_FILE
 from roll_launch.timing import PhaseTimes
 
 
@@ -20,7 +21,7 @@ class CheckpointSchedule:
         config: How often, and how many to keep.
         trainer: Whose weights.
         context: Of the run.
-        progress: Tells where the stage stands; called between two steps.
+        progress: Tells where the stage stands, given the length of files; called between two steps.
         times: Of the stage.
         last: The step of the newest checkpoint, 0 if there is none.
     """
@@ -32,7 +33,7 @@ class CheckpointSchedule:
         trainer: Trainer,
         context: RunContext,
         *,
-        progress: Callable[[], StageProgress],
+        progress: Callable[[Mapping[str, int]], StageProgress],
         times: PhaseTimes,
         last: int,
     ) -> None:
@@ -69,11 +70,14 @@ class CheckpointSchedule:
 
         async def fill(beside: Path) -> None:
             await self._trainer.save(beside, state=True)
+            await asyncio.to_thread(store.refuse_empty, beside)
             await self._describe(beside)
 
         with self._times.phase("save_checkpoint"):
             await self._put(root / f"step_{step}", fill, what=f"checkpoint of step {step}")
-            await asyncio.to_thread(store.rotate, root, keep=self._config.keep, just_saved=step)
+            what = f"removal of checkpoints before step {step}"
+            async with self._context.waits.wait(what, deadline_s=self._config.deadline_s):
+                await asyncio.to_thread(store.rotate, root, keep=self._config.keep, just_saved=step)
         self._last = step
 
     async def _put(self, target: Path, fill: Callable[[Path], Awaitable[None]], *, what: str) -> None:
@@ -83,11 +87,17 @@ class CheckpointSchedule:
                 await fill(beside)
             except BaseException:
                 # A full disk gets its space back, whatever ended the writing.
-                store.discard(beside)
+                await asyncio.shield(asyncio.to_thread(store.discard, beside))
                 raise
             await asyncio.to_thread(store.commit, beside, target)
 
     async def _describe(self, beside: Path) -> None:
-        """Where the stage stands. Told on the loop's own thread, where nothing moves meanwhile."""
-        self._progress().save(beside / PROGRESS)
-        (beside / CONFIG).write_text(dump_config(self._context.config), encoding="utf-8")
+        """Where the stage stands, and the configuration it has run under."""
+        written = await asyncio.to_thread(self._context.log.sync)
+        progress = self._progress({METRICS_FILE: written})
+
+        def write() -> None:
+            progress.save(beside / PROGRESS)
+            (beside / CONFIG).write_text(self._context.config_text, encoding="utf-8")
+
+        await asyncio.to_thread(write)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 
@@ -13,13 +14,12 @@ from roll_scheduler import Batch, Generated, Graded, Member, RolloutScheduler, T
 from roll_launch.failures import RoleDied
 from roll_launch.plan import Prompt
 from roll_launch.role_group import RoleGroup
-from roll_launch.roles import Actor, Handle, RewardWorker, RolloutRecord
-
-SLOTS_PER_ACTOR = 1024
-"""Tickets that a replica holds at once. Engines queue what does not fit their batch, in order, so that the
-batches they form do not depend on the timing of the driver."""
+from roll_launch.roles import SLOTS_PER_ACTOR, Actor, Handle, RewardWorker, RolloutRecord
 
 PENDING_SHOWN = 5
+
+SECOND_CHANCES = 8
+"""Gradings that are repeated at once after their worker died; those under which another dies, one by one."""
 
 RolloutBatch = Batch[Prompt, Handle, Score]
 
@@ -46,8 +46,10 @@ class RolloutWork:
         self._workers = workers
         self._sampling = sampling
         self._requests = itertools.count()
-        self._suspects: set[int] = set()
-        self._suspects_turn = asyncio.Lock()
+        self._deaths: Counter[int] = Counter()
+        self._under_way: Counter[RewardWorker] = Counter()
+        self._died_with: dict[RewardWorker, int] = {}
+        self._lanes = (contextlib.nullcontext(), asyncio.Semaphore(SECOND_CHANCES), asyncio.Semaphore(1))
         self.last_failure = ""
 
     async def slots(self) -> dict[str, int]:
@@ -105,34 +107,33 @@ class RolloutWork:
     async def grade(self, ticket: Ticket, prompt: Prompt, completion: Handle) -> Graded[Score]:
         """The score of one completion.
 
-        Whatever was being graded when a worker died is graded again one by one, so that a completion that
-        kills its grader is found and fails alone.
+        What was being graded when a worker died is graded again with few others, and after another death
+        alone, so that a completion that kills its grader is found and fails by itself.
 
         Raises:
             TicketFailed: The grader gave no verdict.
         """
-        score = None
-        if ticket.id not in self._suspects:
-            score = await self._grade(prompt, completion)
-        if score is None:
-            self._suspects.add(ticket.id)
-            async with self._suspects_turn:
-                score = await self._grade(prompt, completion)
-        if score is None:
-            raise self._failed("reward_worker", f"its worker died under ticket {ticket.id} alone")
-        self._suspects.discard(ticket.id)
+        while True:
+            lane = self._lanes[min(self._deaths[ticket.seed], len(self._lanes) - 1)]
+            async with lane:
+                name, worker = await self._workers.next()
+                self._under_way[worker] += 1
+                try:
+                    score = await worker.grade(completion, prompt.row.reference, prompt.row.columns)
+                    break
+                except RoleDied as error:
+                    self._workers.lost(name, worker, str(error))
+                    # Counted when the first of them hears of the death; the others leave one by one.
+                    alone = self._died_with.setdefault(worker, self._under_way[worker]) == 1
+                finally:
+                    self._under_way[worker] -= 1
+            self._deaths[ticket.seed] += 1
+            if alone:
+                raise self._failed("reward_worker", f"{name} died while it graded ticket {ticket.id} alone")
+        self._deaths.pop(ticket.seed, None)
         if score.failure is not None:
             raise self._failed(f"reward_{score.failure.kind}", score.failure.message)
         return Graded(score=score, value=score.value)
-
-    async def _grade(self, prompt: Prompt, completion: Handle) -> Score | None:
-        """None if the worker died."""
-        name, worker = await self._workers.next()
-        try:
-            return await worker.grade(completion, prompt.row.reference, prompt.row.columns)
-        except RoleDied as error:
-            self._workers.lost(name, worker, str(error))
-            return None
 
     def _failed(self, kind: str, message: str) -> TicketFailed:
         self.last_failure = f"{kind}: {message}"

@@ -23,7 +23,7 @@ from roll_launch.pipelines.stage import RunContext, StageResult
 from roll_launch.plan import Prompt, RlvrPlan
 from roll_launch.progress import StageProgress
 from roll_launch.roles import Handle, RolloutRecord, ScoredRollout
-from roll_launch.run_directory import METRICS
+from roll_launch.run_directory import rollouts_file
 from roll_launch.weight_sync import TOLERANCE, WeightSync
 
 
@@ -35,6 +35,8 @@ class RlvrPipeline:
         self._context = context
         self._history = history
         self._path = context.directory.rollouts(plan.stage.name)
+        self._file = rollouts_file(plan.stage.name)
+        self._digest = plan.digest()
         self._version, self._written = 0, 0
         self.result = StageResult()
         self._alarms = StageAlarms(
@@ -55,17 +57,16 @@ class RlvrPipeline:
             await self._train()
         deadline_s = self._plan.stage.deadlines.sync_s
         async with self._context.waits.wait("peak memory of the trainer", deadline_s=deadline_s):
-            self.result.peak_rss_gb = await roles.trainer.peak_rss_gb()
+            self.result.peak_rss_gb = max(self.result.peak_rss_gb, await roles.trainer.peak_rss_gb())
         await self._checkpoints.final()
 
     async def _train(self) -> None:
         stage, context = self._plan.stage, self._context
         context.display.begin(stage.name, stage.steps, done=self.result.steps)
         await self._sync.publish(self._version)
+        context.log.begin(stage.name, self.result.steps)
         if self._history is None:
             await self._evaluate(0, "before")
-        else:
-            context.log.resumed(stage.name, self.result.steps)
         self.result.times.end_step()
         self._scheduler = await self._make_scheduler()
         async with self._scheduler:
@@ -239,17 +240,13 @@ class RlvrPipeline:
             resume=resume,
         )
 
-    def _progress(self) -> StageProgress:
+    def _progress(self, files: Mapping[str, int]) -> StageProgress:
         return self.result.progress(
             self._plan.stage.name,
             version=self._version,
             scheduler=self._scheduler.snapshot(),
-            data=self._plan.digest(),
-            files={METRICS: self._context.log.sync(), self._file: self._written},
+            data=self._digest,
+            files={**files, self._file: self._written},
             run_seconds=self._context.run_seconds(),
             alarms=self._alarms.state(),
         )
-
-    @property
-    def _file(self) -> str:
-        return str(self._path.relative_to(self._context.directory.root))

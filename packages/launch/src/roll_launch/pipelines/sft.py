@@ -1,5 +1,7 @@
 """Supervised fine-tuning: batches of demonstrations through the trainer's supervised step."""
 
+from collections.abc import Mapping
+
 from roll_learners.sample import Sample
 
 from roll_launch.alarms import StageAlarms
@@ -11,7 +13,6 @@ from roll_launch.pipelines.stage import RunContext, StageResult
 from roll_launch.plan import SftPlan
 from roll_launch.progress import StageProgress
 from roll_launch.roles import Trainer
-from roll_launch.run_directory import METRICS
 
 
 class SftPipeline:
@@ -21,6 +22,7 @@ class SftPipeline:
         self._plan = plan
         self._context = context
         self._history = history
+        self._digest = plan.digest()
         self._order = PromptOrder(len(plan.samples), plan.seed)
         self.result = StageResult()
         self._alarms = StageAlarms(
@@ -44,14 +46,13 @@ class SftPipeline:
             last=result.steps,
         )
         context.display.begin(stage.name, stage.steps, done=result.steps)
-        if self._history is not None:
-            context.log.resumed(stage.name, result.steps)
+        context.log.begin(stage.name, result.steps)
         for step in range(result.steps + 1, stage.steps + 1):
             context.interrupt.stop_at_boundary()
             await self._step(step, self._batch(step), trainer)
             await checkpoints.after_step(step)
         async with context.waits.wait("peak memory of the trainer", deadline_s=stage.deadlines.step_s):
-            result.peak_rss_gb = await trainer.peak_rss_gb()
+            result.peak_rss_gb = max(result.peak_rss_gb, await trainer.peak_rss_gb())
         await checkpoints.final()
 
     async def _step(self, step: int, batch: list[Sample], trainer: Trainer) -> None:
@@ -99,13 +100,13 @@ class SftPipeline:
         """Which sample is at a position of a step's batch."""
         return self._order.row((step - 1) * self._plan.stage.batch_size + position)
 
-    def _progress(self) -> StageProgress:
+    def _progress(self, files: Mapping[str, int]) -> StageProgress:
         return self.result.progress(
             self._plan.stage.name,
             version=0,
             scheduler=None,
-            data=self._plan.digest(),
-            files={METRICS: self._context.log.sync()},
+            data=self._digest,
+            files=files,
             run_seconds=self._context.run_seconds(),
             alarms=self._alarms.state(),
         )

@@ -20,7 +20,8 @@ from roll_launch.waits import Waits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The collaborators that the stages of one run share; `run_seconds` tells how long it has run in all."""
+    """The collaborators that the stages of one run share; `run_seconds` tells how long it has run in all,
+    `config_text` is what checkpoints keep of the configuration, credentials masked."""
 
     config: RunConfig
     directory: RunDirectory
@@ -31,6 +32,7 @@ class RunContext:
     display: Display
     processors: int
     run_seconds: Callable[[], float]
+    config_text: str
 
 
 @dataclass(slots=True, kw_only=True)

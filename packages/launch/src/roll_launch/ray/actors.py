@@ -12,7 +12,6 @@ from roll_learners.update import StepResult
 from roll_rewards import Score
 from roll_rollout import Completion, GenerateRequest, WeightReceipt, WeightUpdate
 
-from roll_launch.local_runtime import pulse_of
 from roll_launch.roles import ActorSpec, Pulse, RewardSpec, RolloutRecord, TrainerSpec
 
 
@@ -67,7 +66,7 @@ class RolloutActor:
         return await self._engine.update_weights(update)
 
     async def pulse(self) -> Pulse:
-        return pulse_of(await self._engine.load())
+        return Pulse.of(await self._engine.load())
 
 
 class RewardActor:

@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
+from ray.exceptions import (
+    NodeDiedError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 from roll_learners.sample import Sample
 from roll_learners.update import StepResult
 from roll_rewards import Score
@@ -29,6 +36,9 @@ Result = TypeVar("Result")
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 """Terminal colours, which Ray puts into tracebacks."""
+
+DEATHS = (RayActorError, OutOfMemoryError, NodeDiedError, WorkerCrashedError)
+"""What Ray raises when the process behind a call is gone; not all of them are actor errors to Ray."""
 
 Remote = Any
 """A Ray actor handle: it has the methods of a class in `actors.py`, each with `.remote`."""
@@ -136,8 +146,10 @@ async def answer(role: str, method: str, reference: Awaitable[Result]) -> Result
             raise cause from None
         said = f"{type(cause).__name__}: {cause}" if cause is not None else str(error).splitlines()[-1]
         raise RoleError(role, method, said, detail=COLOUR.sub("", str(error))) from None
-    except (ActorDiedError, ActorUnavailableError, RayActorError) as error:
+    except DEATHS as error:
         raise RoleDied(role, method, _why_it_died(error)) from None
+    except RayError as error:
+        raise RoleError(role, method, f"{type(error).__name__}: {_why_it_died(error)}") from None
 
 
 def kill(actor: Remote) -> None:
@@ -145,7 +157,7 @@ def kill(actor: Remote) -> None:
     ray.kill(actor)
 
 
-def _why_it_died(error: RayActorError) -> str:
+def _why_it_died(error: RayError) -> str:
     """Ray's message in one line, without its advice."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "exit" in line.lower() or "killed" in line.lower() or "OOM" in line]

@@ -8,12 +8,19 @@ import ray
 from roll_hw import worker_environment
 
 from roll_launch.config import RayRuntimeConfig, RlvrStage, StageConfig
-from roll_launch.pipelines.collection import SLOTS_PER_ACTOR
 from roll_launch.ray.actors import RewardActor, RolloutActor, TrainerActor
 from roll_launch.ray.cluster import Cluster
 from roll_launch.ray.cluster_thread import ClusterThread
 from roll_launch.ray.handles import RayActor, RayRewardWorker, RayTrainer, Remote, kill
-from roll_launch.roles import Actor, ActorSpec, RewardSpec, RewardWorker, Trainer, TrainerSpec
+from roll_launch.roles import (
+    SLOTS_PER_ACTOR,
+    Actor,
+    ActorSpec,
+    RewardSpec,
+    RewardWorker,
+    Trainer,
+    TrainerSpec,
+)
 
 CPUS = {"trainer": 1.0, "actor": 1.0, "reward": 0.5}
 """Logical processors that Ray counts for each role; threads are set by the specs."""

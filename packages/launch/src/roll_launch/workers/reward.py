@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -34,15 +35,24 @@ class RewardJudge:
     def record(
         self, path: Path, records: Sequence[RolloutRecord], completions: Sequence[Completion], offset: int
     ) -> int:
-        """Writes one JSON line a rollout, from byte `offset` on; returns the file's new length."""
+        """Writes one JSON line a rollout, from byte `offset` on; returns the file's new length.
+
+        Raises:
+            OSError: The file is shorter than `offset`, or cannot be written.
+        """
         lines = [
             json.dumps(self._line(record, completion), ensure_ascii=False, default=str) + "\n"
             for record, completion in zip(records, completions, strict=True)
         ]
         with path.open("r+b" if path.exists() else "w+b") as file:
+            length = file.seek(0, os.SEEK_END)
+            if length < offset:
+                raise OSError(f"{path} has {length} bytes, but {offset} were written to it before")
             file.truncate(offset)
             file.seek(offset)
             file.write("".join(lines).encode())
+            file.flush()
+            os.fsync(file.fileno())
             return file.tell()
 
     def _line(self, record: RolloutRecord, completion: Completion) -> dict[str, object]:

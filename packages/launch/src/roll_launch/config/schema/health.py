@@ -17,5 +17,5 @@ class HealthConfig(Section):
         default=900.0, description="Seconds that an engine with requests may go without sampling a token."
     )
     max_replacements: NonNegative = Field(
-        default=8, description="Losses of one role, over the stage, beyond which the run ends."
+        default=8, description="Losses of one role, in one attempt at the stage, beyond which the run ends."
     )
