@@ -201,6 +201,7 @@ async def measure(scale: Scale) -> list[Step]:
                 display=Display(Console(file=io.StringIO())),
                 processors=2,
                 run_seconds=lambda: 0.0,
+                config_text="",
             )
             ticker = asyncio.create_task(meter.tick())
             try:

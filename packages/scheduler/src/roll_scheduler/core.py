@@ -155,10 +155,7 @@ class SchedulerCore:
         for flight in orphans:
             commands.append(Abort(ticket=flight.ticket, reason="replica"))
             self._next_attempt(flight, TicketState.WAITING, now)
-        self._queue.prepend(flight for flight in orphans if not flight.avoid)
-        for flight in orphans:
-            if flight.avoid:
-                self._queue.retry(flight)
+        self._queue.take_back(orphans)
         self.ledger.totals["redispatched"] += len(orphans)
         return commands + self._dispatch(now)
 

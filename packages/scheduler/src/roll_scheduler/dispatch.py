@@ -1,7 +1,7 @@
 """The order in which waiting tickets get slots. Used by the core."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from roll_scheduler.flight import Flight
 from roll_scheduler.placement import ReplicaSlots
@@ -29,9 +29,10 @@ class DispatchQueue:
         """Queues a new ticket."""
         self._waiting.append(flight)
 
-    def prepend(self, flights: Iterable[Flight]) -> None:
-        """Queues tickets, in this order, before all that wait for their first slot."""
-        self._waiting.extendleft(reversed(list(flights)))
+    def take_back(self, flights: Sequence[Flight]) -> None:
+        """Queues tickets whose replica was lost, in this order, before all that wait for their first slot."""
+        self._waiting.extendleft(flight for flight in reversed(flights) if not flight.avoid)
+        self._retrying.extend(flight for flight in flights if flight.avoid)
 
     def retry(self, flight: Flight) -> None:
         """Queues a ticket that failed; its `avoid` names the replicas it failed on."""
