@@ -59,7 +59,8 @@ stages:
       prompts_per_step: 4
       sampling: {max_tokens: 40}
       max_prompt_tokens: 32
-    rewards: {grader: {name: exact, options: {after: ";"}}}
+    # So short a model has no answer right; without rewards that differ nothing would be trained.
+    rewards: {grader: {name: exact, options: {after: ";"}}, overlong: {buffer_tokens: 36}}
     learner: *learner
     steps: 24
     checkpoint: {every: 2, keep: 2}
@@ -143,6 +144,8 @@ def _undisturbed(workspace: Path) -> Path:
     directory = workspace / "reference"
     run = _start(workspace, directory)
     assert run.process.wait(LIMIT_S) == 0, run.screen()
+    # Equal weights prove something only if every stage moves them.
+    assert len(set(weights(directory))) == len(STAGES), "the rlvr stage has trained nothing"
     return directory
 
 

@@ -1,5 +1,6 @@
 """Progress: plain lines where there is no terminal, a live table where there is one."""
 
+import errno
 import io
 
 import pytest
@@ -92,15 +93,22 @@ def test_the_table_of_a_terminal_counts_alarms_too() -> None:
 
 
 class _NobodyReads(io.StringIO):
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self._error = error
+
     def write(self, text: str) -> int:
-        raise BrokenPipeError
+        raise self._error
 
     def flush(self) -> None:
-        raise BrokenPipeError
+        raise self._error
 
 
-def test_a_run_goes_on_when_nobody_reads_its_screen_any_more() -> None:
-    display = Display(Console(file=Screen(_NobodyReads())))
+@pytest.mark.parametrize(
+    "error", [BrokenPipeError(), OSError(errno.EIO, "gone"), OSError(errno.ENOSPC, "full")]
+)
+def test_a_run_goes_on_when_nobody_reads_its_screen_any_more(error: OSError) -> None:
+    display = Display(Console(file=Screen(_NobodyReads(error))))
     display.begin("rlvr", 10)
     display.step(1, {"critic/score/mean": 0.4})
     display.say("still there")

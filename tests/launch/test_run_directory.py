@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from roll_launch.run_directory import RunDirectory, RunDirectoryError, environment_report, write_json
+from roll_launch.run_log import RunLogError, logged_to
+from roll_launch.screen import screen
 
 NOW = datetime(2026, 1, 2, 3, 4, 5)
 
@@ -62,3 +64,21 @@ def test_a_directory_is_given_back_when_no_run_comes_of_it(tmp_path: Path) -> No
 def test_a_number_that_json_cannot_say_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "summary.json", {"eval/accuracy": float("nan")})
+
+
+def test_a_run_that_lost_its_empty_directories_gets_them_back(tmp_path: Path) -> None:
+    directory = RunDirectory.claim(tmp_path, now=NOW)
+    directory.describe("name: x\n", masked=[])
+    for name in ("rollouts", "logs", "stages"):
+        (directory.root / name).rmdir()
+    RunDirectory.reopen(directory.root)
+    assert all((directory.root / name).is_dir() for name in ("rollouts", "logs", "stages"))
+
+
+def test_a_log_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.log").mkdir()
+    with (
+        pytest.raises(RunLogError, match=r"run\.log cannot be written"),
+        logged_to(tmp_path / "run.log", screen()),
+    ):
+        pass

@@ -160,3 +160,9 @@ async def test_batch_needs_some_concurrency() -> None:
 def test_column_that_clashes_with_grading_is_refused() -> None:
     with pytest.raises(RewardError, match="columns named reference clash"):
         GradeItem(response="a", reference="a", columns={"reference": "b", "domain": "x"})
+
+
+async def test_a_grader_that_exits_fails_and_does_not_end_the_event_loop() -> None:
+    score = await grade_with_deadline(Answering(SystemExit(0)), "42", "42", deadline_s=1.0)
+    assert score.failure is not None and score.failure.kind == "error"
+    assert "SystemExit: 0" in score.failure.message

@@ -2,17 +2,20 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from faulty_roles import FaultyRuntime, run_stage
+from roll_launch.alarms import AlarmRecord
+from roll_launch.checkpoint_manifest import MANIFEST, write_manifest
 from roll_launch.checkpoint_store import CheckpointError
 from roll_launch.config import RunConfig, dump_config, masked_keys
 from roll_launch.dry_run import DryTrainer
 from roll_launch.failures import RoleDied
 from roll_launch.history import History, ResumeError, read_history
+from roll_launch.pipelines.stage import StageResult
 from roll_launch.plan import StagePlan
 from roll_launch.progress import ProgressError, StageProgress
 from roll_launch.resume import clear_the_way
@@ -218,3 +221,73 @@ def test_masked_keys_are_told_by_name(planned: Planned) -> None:
         "prepare=[{callable: 'json:loads', directory: d, arguments: {api_key: 'abcdefgh', size: 3}}]"
     )
     assert masked_keys(config) == ["prepare.0.arguments.api_key"]
+
+
+def test_a_stage_under_another_name_does_not_begin_anew_beside_what_it_had_come_to(
+    planned: Planned, stopped: RunDirectory
+) -> None:
+    with pytest.raises(ResumeError, match="rlvr is of a stage that the configuration does not have"):
+        _read(stopped, *planned("stages.rlvr.name=other"))
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_refused(
+    planned: Planned, stopped: RunDirectory
+) -> None:
+    root = stopped.checkpoints("rlvr")
+    (root / "step_3").rename(root / "step_30")
+    with pytest.raises(ResumeError, match="step_30 was written after step 3"):
+        _read(stopped, *planned(*EVERY))
+
+
+def test_a_checkpoint_whose_configuration_cannot_be_read_is_named(
+    planned: Planned, stopped: RunDirectory
+) -> None:
+    checkpoint = stopped.checkpoints("rlvr") / "step_3"
+    for content in (b"a: [1", b"\xff", b"stages: 3"):
+        (checkpoint / "config.yaml").write_bytes(content)
+        write_manifest(checkpoint, [path.name for path in checkpoint.iterdir() if path.name != MANIFEST])
+        with pytest.raises(ResumeError, match=r"config\.yaml cannot be read"):
+            _read(stopped, *planned(*EVERY))
+
+
+def test_a_file_that_was_edited_is_not_cut_within_a_line(planned: Planned, stopped: RunDirectory) -> None:
+    config, plans = planned(*EVERY)
+    history = _read(stopped, config, plans)
+    path = stopped.rollouts("rlvr")
+    edited = b"more" + path.read_bytes()
+    path.write_bytes(edited)
+    with pytest.raises(ResumeError, match=r"rlvr\.jsonl has changed"):
+        clear_the_way(stopped, plans, history)
+    assert path.read_bytes() == edited
+
+
+def test_a_finished_stage_keeps_its_alarms() -> None:
+    record = AlarmRecord(
+        name="equal_scores",
+        stage="rlvr",
+        count=2,
+        first_step=1,
+        last_step=2,
+        metric="critic/score/max",
+        worst=0.0,
+        excess=0.0,
+    )
+    result = StageResult()
+    result.restore(StageProgress(stage="rlvr", step=2, alarms={"records": {"equal_scores": asdict(record)}}))
+    assert result.alarms == {"equal_scores": record}
+
+
+def test_other_weights_of_the_same_shape_under_the_name_of_a_model_are_seen(
+    planned: Planned, task: Path, tmp_path: Path
+) -> None:
+    model = shutil.copytree(task / "tokenizer", tmp_path / "model")
+    (model / "config.json").write_text("{}")
+    weights = bytearray(3 * 2**16)
+    digests = set()
+    for changed in (None, 0, 2**16 + 5, len(weights) - 1):
+        if changed is not None:
+            weights[changed] ^= 1
+        (model / "model.safetensors").write_bytes(weights)
+        _, (plan,) = planned(f"stages.rlvr.model={{source: pretrained, path: {model}}}")
+        digests.add(plan.digest())
+    assert len(digests) == 4

@@ -1,7 +1,7 @@
 """What a run directory holds of the stages that have run: read by a resume, before anything starts."""
 
-import fnmatch
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,12 @@ FREE = (
     "stages.*.rollout.retries", "stages.*.rollout.sync_tolerance",
     "stages.*.rewards.workers", "stages.*.rewards.deadline_s", "stages.*.rewards.concurrency",
 )  # fmt: skip
-"""Keys that a resume may change: where and how fast the run computes, not what it learns from what."""
+"""Keys that a resume may change: where and how fast the run computes, not what it learns from what. A `*`
+within a key stands for one part of it, one at the end for all that follows."""
+
+_FREE_KEY = re.compile(
+    "|".join(re.escape(key).replace(r"\*\.", r"[^.]+\.").replace(r"\*", ".+") for key in FREE)
+)
 
 SHOWN = 10
 
@@ -67,10 +72,12 @@ def read_history(directory: RunDirectory, config_text: str, plans: Sequence[Stag
 
     Raises:
         ResumeError: What is there was written under another configuration or with other data; names the
-            differences.
+            differences. Or it is of a stage that the configuration does not have, or of another step than it
+            is called after.
         CheckpointError: The directory cannot be read.
         ProgressError: A complete checkpoint holds a progress file of another form.
     """
+    _refuse_unnamed(directory, plans)
     found: dict[str, StageHistory] = {}
     begun: list[str] = []
     for plan in plans:
@@ -103,14 +110,31 @@ def _checkpointed(directory: RunDirectory, stage: str) -> StageHistory | None:
     newest = store.newest(directory.checkpoints(stage))
     if newest is None:
         return None
-    return StageHistory(progress=StageProgress.load(newest / PROGRESS), checkpoint=newest)
+    progress = StageProgress.load(newest / PROGRESS)
+    if newest.name != f"step_{progress.step}":
+        raise ResumeError(f"{newest} was written after step {progress.step}; give it back its name")
+    return StageHistory(progress=progress, checkpoint=newest)
+
+
+def _refuse_unnamed(directory: RunDirectory, plans: Sequence[StagePlan]) -> None:
+    """Under another name a stage would begin anew, and leave what it had come to behind."""
+    names = [plan.stage.name for plan in plans]
+    for root in sorted(directory.stages.glob("*")):
+        if root.name not in names and any((root / part).exists() for part in ("checkpoints", "model")):
+            raise ResumeError(
+                f"{root} is of a stage that the configuration does not have; its stages are "
+                f"{', '.join(names)}. Give the stage its name again, or start another run"
+            )
 
 
 def _refuse_other(
     source: Path, config_text: str, begun: Sequence[str], plan: StagePlan, progress: StageProgress
 ) -> None:
     """A checkpoint goes on only under the configuration and with the data that it was made with."""
-    before = _relevant((source / CONFIG).read_text(encoding="utf-8"), begun)
+    try:
+        before = _relevant((source / CONFIG).read_text(encoding="utf-8"), begun)
+    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+        raise ResumeError(f"{source / CONFIG} cannot be read: {type(error).__name__}: {error}") from error
     now = _relevant(config_text, begun)
     different = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if different:
@@ -136,8 +160,4 @@ def _relevant(text: str, stages: Sequence[str]) -> dict[str, object]:
     """Dotted keys and values of what decides what the named stages learn."""
     tree = yaml.safe_load(text)
     tree["stages"] = {stage["name"]: stage for stage in tree["stages"] if stage["name"] in stages}
-    return {
-        key: value
-        for key, value in leaves(tree)
-        if not any(fnmatch.fnmatchcase(key, pattern) for pattern in FREE)
-    }
+    return {key: value for key, value in leaves(tree) if not _FREE_KEY.fullmatch(key)}

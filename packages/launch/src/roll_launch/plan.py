@@ -28,6 +28,10 @@ COMPARING_GRADERS = frozenset({"exact", "number"})
 """Graders that have no verdict without a reference."""
 
 
+SAMPLED_BLOCK, SAMPLED_BLOCKS = 2**16, 64
+"""Bytes of one block, and how many (nearly) are read of each file of a pretrained model."""
+
+
 class PlanError(RollLaunchError):
     """A stage cannot be planned."""
 
@@ -231,9 +235,15 @@ def _digest(*parts: Iterable[bytes]) -> str:
 
 
 def _model_files(model: ModelConfig) -> Iterator[bytes]:
-    """The configuration, and name and size of the weights, of a pretrained model."""
+    """The configuration of a pretrained model; name, size and a sample of the bytes of its weights."""
     if isinstance(model, PretrainedModel):
         directory = Path(model.path)
         yield (directory / "config.json").read_bytes()
         for path in sorted(directory.glob("*.safetensors")):
-            yield f"{path.name} {path.stat().st_size}".encode()
+            size = path.stat().st_size
+            yield f"{path.name} {size}".encode()
+            # Other weights of one shape have one size. Blocks all over the file are read in a moment.
+            with path.open("rb") as file:
+                for start in range(0, size, max(SAMPLED_BLOCK, size // SAMPLED_BLOCKS)):
+                    file.seek(start)
+                    yield file.read(SAMPLED_BLOCK)

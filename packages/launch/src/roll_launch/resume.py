@@ -76,18 +76,33 @@ def _cut(path: Path, length: int) -> None:
                 "back, or start another run from the checkpoint's weights (model.source pretrained)"
             )
         if found > length:
+            _refuse_within_a_line(path, length)
             os.truncate(path, length)
     except OSError as error:
         raise ResumeError(f"{path} cannot be cut to {length} bytes: {error}") from error
 
 
+def _refuse_within_a_line(path: Path, length: int) -> None:
+    if length == 0:
+        return
+    with path.open("rb") as file:
+        file.seek(length - 1)
+        if file.read(1) != b"\n":
+            raise ResumeError(
+                f"{path} has changed: a line ended at byte {length} when the checkpoint was made, and none "
+                "does now; bring it back, or start another run from the checkpoint's weights (model.source "
+                "pretrained)"
+            )
+
+
 def _go_to(started_in: Path, console: Console) -> None:
     """Relative paths and callables of the configuration are meant from where the run was started."""
-    if Path.cwd() == started_in:
-        return
     try:
+        if Path.cwd() == started_in:
+            return
         os.chdir(started_in)
-    except OSError as error:
+    # A path that holds what no path can is a ValueError.
+    except (OSError, ValueError) as error:
         raise ResumeError(f"the run was started in {started_in}, which cannot be used: {error}") from error
     console.print(f"relative paths are from {started_in}, where the run was started")
 

@@ -36,6 +36,9 @@ REPORTED_PACKAGES = (
 
 METRICS_FILE = "metrics.jsonl"
 
+PARTS = ("rollouts", "logs", "stages")
+"""Directories that every run has from the beginning."""
+
 
 class RunDirectoryError(RollLaunchError):
     """The run directory cannot be made or used."""
@@ -56,7 +59,7 @@ class RunDirectory:
         """
         root = _dated(parent, now) if exact is None else _exact(exact)
         try:
-            for name in ("rollouts", "logs", "stages"):
+            for name in PARTS:
                 (root / name).mkdir()
         except OSError as error:
             raise RunDirectoryError(f"run directory {root} cannot be written: {error}") from error
@@ -64,16 +67,22 @@ class RunDirectory:
 
     @classmethod
     def reopen(cls, root: Path) -> "RunDirectory":
-        """The directory of a run that was started before.
+        """The directory of a run that was started before; what it lost of its empty parts is made again.
 
         Raises:
-            RunDirectoryError: There is none, or its configuration was not written yet.
+            RunDirectoryError: There is none, its configuration was not written yet, or nothing can be
+                written there.
         """
         directory = cls(root=root.resolve())
         if not directory.config.is_file():
             raise RunDirectoryError(
                 f"{root} holds no run: there is no {directory.config.name}; start one with `roll-launch run`"
             )
+        try:
+            for name in PARTS:
+                (directory.root / name).mkdir(exist_ok=True)
+        except OSError as error:
+            raise RunDirectoryError(f"run directory {root} cannot be written: {error}") from error
         return directory
 
     @contextlib.contextmanager
@@ -107,7 +116,9 @@ class RunDirectory:
             return Path(report["working_directory"]), [str(key) for key in report["masked"]]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunDirectoryError(
-                f"{self.environment} does not tell where the run was started: {error}"
+                f"{self.environment} does not tell where the run was started "
+                f"({type(error).__name__}: {error}); start another run, "
+                "if there is a checkpoint from its weights (model.source pretrained)"
             ) from error
 
     def describe(self, config: str, *, masked: Sequence[str]) -> None:
@@ -145,7 +156,7 @@ class RunDirectory:
             yield
         except BaseException:
             with contextlib.suppress(OSError):
-                for name in ("rollouts", "logs", "stages"):
+                for name in PARTS:
                     (self.root / name).rmdir()
                 self.root.rmdir()
                 self.root.parent.rmdir()
@@ -179,17 +190,21 @@ class RunDirectory:
     def summary(self) -> Path:
         return self.root / "summary.json"
 
+    @property
+    def stages(self) -> Path:
+        return self.root / "stages"
+
     def rollouts(self, stage: str) -> Path:
         return self.root / rollouts_file(stage)
 
     def checkpoints(self, stage: str) -> Path:
-        return self.root / "stages" / stage / "checkpoints"
+        return self.stages / stage / "checkpoints"
 
     def model(self, stage: str) -> Path:
-        return self.root / "stages" / stage / "model"
+        return self.stages / stage / "model"
 
     def finished(self, stage: str) -> Path:
-        return self.root / "stages" / stage / "finished"
+        return self.stages / stage / "finished"
 
 
 def rollouts_file(stage: str) -> str:

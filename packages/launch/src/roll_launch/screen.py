@@ -8,7 +8,11 @@ from rich.console import Console
 
 
 class Screen(io.TextIOBase):
-    """A text stream that goes on when its reader has gone, as with `roll-launch run c.yaml 2>&1 | head`."""
+    """A text stream that goes on when its reader has gone.
+
+    That is a pipe that was closed (`roll-launch run c.yaml 2>&1 | head`), a terminal that was (`disown`), or
+    a full disk.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -32,7 +36,7 @@ class Screen(io.TextIOBase):
         if self._read:
             try:
                 return self._stream.write(text)
-            except BrokenPipeError:
+            except OSError:
                 self._read = False
         return len(text)
 
@@ -41,11 +45,11 @@ class Screen(io.TextIOBase):
         if self._read:
             try:
                 self._stream.flush()
-            except BrokenPipeError:
+            except OSError:
                 self._read = False
 
 
 def screen() -> Console:
     """A console on standard error: a live one on a terminal, plain lines elsewhere."""
     stream = Screen(sys.stderr)
-    return Console(file=stream, soft_wrap=True, highlight=False)  # type: ignore[arg-type]  # it is text IO
+    return Console(file=stream, soft_wrap=True, highlight=False, markup=False)  # type: ignore[arg-type]  # it is text IO

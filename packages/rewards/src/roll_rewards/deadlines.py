@@ -124,7 +124,11 @@ async def grade_batch(
 
 async def _grade(grader: Grader, response: str, reference: object, columns: Mapping[str, object]) -> object:
     """The call itself, made inside the task so that even a grader that raises at once is caught there."""
-    return await grader.grade(response, reference, **columns)
+    try:
+        return await grader.grade(response, reference, **columns)
+    except SystemExit as error:
+        # In a task it would end the event loop, and the run with the grader's exit code.
+        raise RewardError(f"the grader raised SystemExit: {error}") from error
 
 
 async def _abandon(task: "asyncio.Future[object]") -> None:

@@ -7,6 +7,14 @@ told. See docs/alarms.md.
 from roll_launch.alarms.alarm import Alarm, AlarmRecord
 from roll_launch.alarms.detector import Detector, Reading
 from roll_launch.alarms.skipped import SkippedUpdatesError
-from roll_launch.alarms.stage import StageAlarms
+from roll_launch.alarms.stage import StageAlarms, restored_records
 
-__all__ = ["Alarm", "AlarmRecord", "Detector", "Reading", "SkippedUpdatesError", "StageAlarms"]
+__all__ = [
+    "Alarm",
+    "AlarmRecord",
+    "Detector",
+    "Reading",
+    "SkippedUpdatesError",
+    "StageAlarms",
+    "restored_records",
+]

@@ -124,8 +124,7 @@ class StageAlarms:
                 own = kept[watch.detector.name]
                 watch.detector.memory = [list(step) for step in own["memory"]]
                 watch.episode = watch.episode.restored(own["episode"])
-        for name, values in state.get("records", {}).items():
-            self._records[name] = AlarmRecord(**values)
+        self._records.update(restored_records(state))
 
     def _look(self, watch: _Watch, step: int, metrics: Mapping[str, float]) -> bool:
         """Whether the step shows the alarm."""
@@ -159,6 +158,11 @@ class StageAlarms:
             logger.warning("%s step %d: alarm %s: %s", self._stage, step, alarm.name, alarm.message)
             self._screen.alarm(alarm)
         return True
+
+
+def restored_records(state: Mapping[str, Any]) -> dict[str, AlarmRecord]:
+    """The records of a `StageAlarms.state`, by name."""
+    return {name: AlarmRecord(**values) for name, values in state.get("records", {}).items()}
 
 
 def policy_detectors(config: PolicyAlarmsConfig) -> list[Detector]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from roll_scheduler import SchedulerSnapshot
 
-from roll_launch.alarms import AlarmRecord
+from roll_launch.alarms import AlarmRecord, restored_records
 from roll_launch.config import RunConfig
 from roll_launch.display import Display
 from roll_launch.interrupt import Interrupt
@@ -54,6 +54,8 @@ class StageResult:
         """Goes on counting from where a stage stood."""
         self.steps, self.samples, self.tokens = progress.step, progress.samples, progress.tokens
         self.metrics = dict(progress.metrics)
+        # In place, because the stage's alarms write into it.
+        self.alarms.update(restored_records(progress.alarms))
         self.peak_rss_gb = progress.peak_rss_gb
         self.times.restore(progress.times)
 
