@@ -120,3 +120,9 @@ class ScriptedWork:
 @pytest.fixture
 def work() -> ScriptedWork:
     return ScriptedWork()
+
+
+@pytest.fixture
+def make_work() -> Callable[[], ScriptedWork]:
+    """For tests that need new work again and again."""
+    return ScriptedWork

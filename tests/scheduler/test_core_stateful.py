@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from roll_scheduler import (
     Abort,
+    Defer,
     Drop,
     Generate,
     Grade,
+    OverProvision,
     SchedulerCore,
     SchedulerError,
     SchedulerPolicy,
@@ -37,6 +39,8 @@ class CoreMachine(RuleBasedStateMachine):
         self.past = []
         self.sent_at = {}
         self.open_groups = set()
+        self.deferred = set()
+        self.relaunched = 0
         self.delivered = 0
         self.failed_for_good = False
 
@@ -49,10 +53,20 @@ class CoreMachine(RuleBasedStateMachine):
         max_refills=st.sampled_from([2, 1000]),
         filtered=st.booleans(),
         slots=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+        extra=st.tuples(st.integers(0, 2), st.integers(0, 2), st.booleans()),
     )
-    def start(self, slots, filtered, **sizes):
+    def start(self, slots, filtered, extra, **sizes):
+        groups, members, defer = extra
+        over_provision = None
+        if groups + members:
+            over_provision = OverProvision(
+                groups=min(groups, sizes["groups_per_batch"]),
+                members=members,
+                defer=defer and sizes["max_staleness"] == 0,
+            )
         self.policy = SchedulerPolicy(
             **sizes,
+            over_provision=over_provision,
             filters=(ZeroSpread(),) if filtered else (),
             generate_deadline_s=GENERATE_DEADLINE_S,
             grade_deadline_s=GRADE_DEADLINE_S,
@@ -78,13 +92,32 @@ class CoreMachine(RuleBasedStateMachine):
                     assert running == ticket
                     if reason == "deadline":
                         assert self.now - self.sent_at[ticket] >= GRADE_DEADLINE_S
+                case Drop(group=group) if group in self.deferred:
+                    self.deferred.remove(group)
                 case Drop(group=group):
                     self.end_group(group)
+                case Defer(group=group):
+                    self.end_group(group)
+                    self.deferred.add(group)
+
+    def members(self, group):
+        size = self.policy.group_size + self.policy.extra_members
+        return self.admitted & set(range(group * size, group * size + size))
+
+    def note_launched(self):
+        """Tickets that the core has launched by itself or for a new prompt."""
+        pending = {item.ticket.id: item.ticket.group for item in self.core.pending(self.now)}
+        again = pending.keys() & self.ended
+        self.relaunched += len(again)
+        self.ended -= again
+        self.admitted |= pending.keys()
+        for group in self.deferred & {pending[id] for id in again}:
+            self.deferred.remove(group)
+            self.open_groups.add(group)
 
     def end_group(self, group):
         self.open_groups.remove(group)
-        size = self.policy.group_size
-        members = set(range(group * size, group * size + size))
+        members = self.members(group)
         assert not members & (self.generating.keys() | self.grading.keys())
         self.ended |= members
         for member in members:
@@ -99,16 +132,23 @@ class CoreMachine(RuleBasedStateMachine):
         """It names exactly the groups that have not ended, whatever has happened."""
         snapshot = self.core.snapshot()
         ahead = set(range(snapshot.first_group, self.core.next_group)) - set(snapshot.resolved)
-        assert ahead == self.open_groups
+        assert ahead == self.open_groups | self.deferred
+        assert set(snapshot.deferred) == self.deferred
         assert snapshot.version == self.core.version
 
     @precondition(lambda self: self.core.room > 0)
     @rule()
     def admit(self):
-        group, size = self.core.next_group, self.policy.group_size
-        self.open_groups.add(group)
-        self.admitted |= set(range(group * size, group * size + size))
-        self.carry_out(self.core.admit(self.now))
+        self.open_groups.add(self.core.next_group)
+        commands = self.core.admit(self.now)
+        self.note_launched()
+        self.carry_out(commands)
+
+    @rule()
+    def refill(self):
+        commands = self.core.refill(self.now)
+        self.note_launched()
+        self.carry_out(commands)
 
     @precondition(lambda self: self.generating)
     @rule(data=st.data(), lag=st.integers(0, 1))
@@ -201,6 +241,9 @@ class CoreMachine(RuleBasedStateMachine):
                 assert len({self.ready[id] for id in members}) > 1
             self.end_group(delivery.group)
             self.delivered += len(members)
+        self.carry_out(cut.commands)
+        if self.policy.max_staleness == 0:
+            assert not self.open_groups
         self.core.open_batch()
         return cut
 
@@ -209,7 +252,7 @@ class CoreMachine(RuleBasedStateMachine):
         pending = {item.ticket.id: item for item in self.core.pending(self.now)}
         assert pending.keys() | self.ready.keys() | self.ended == self.admitted
         assert not pending.keys() & (self.ready.keys() | self.ended) and not self.ready.keys() & self.ended
-        assert sum(self.core.ledger.ends.values()) == len(self.ended)
+        assert sum(self.core.ledger.ends.values()) == len(self.ended) + self.relaunched
         assert self.core.ledger.ends["delivered"] == self.delivered
         running = {id for id, item in pending.items() if item.state is TicketState.RUNNING}
         assert running == self.generating.keys()
@@ -219,7 +262,8 @@ class CoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def bounds_are_respected(self):
-        assert len(self.open_groups) <= (self.policy.max_staleness + 1) * self.policy.groups_per_batch
+        most = (self.policy.max_staleness + 1) * self.policy.groups_per_batch + self.policy.extra_groups
+        assert len(self.open_groups) <= most
         load = Counter(replica for _, replica, _ in self.generating.values())
         assert all(count <= self.slots[replica] for replica, count in load.items())
 
@@ -238,6 +282,7 @@ class CoreMachine(RuleBasedStateMachine):
             self.gain_a_replica(slots=2)
         self.core.exhaust()
         for _ in range(200):
+            self.refill()
             for ticket_id in list(self.generating):
                 self.generate(ticket_id) if ticket_id in self.generating else None
             for ticket_id in list(self.grading):

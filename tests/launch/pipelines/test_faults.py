@@ -212,3 +212,40 @@ async def test_a_run_that_fails_at_any_call_of_the_trainer_resumes_to_the_same_l
             if "actor/lr" in line
         ]
         assert steps == [1, 2, 3]
+
+
+async def test_tail_rounds_train_on_every_prompt_once_an_epoch_also_over_a_resume(
+    planned: Planned, directories: Callable[[], RunDirectory]
+) -> None:
+    """64 prompts, 4 a step: 16 steps are an epoch, of which every prompt is part."""
+    tail = (
+        "stages.rlvr.rollout.over_provision={prompts: 2, responses: 1, defer: true}",
+        "stages.rlvr.rollout.prompts_per_step=4",
+        "stages.rlvr.evaluation=null",
+        "stages.rlvr.steps=16",
+        "stages.rlvr.checkpoint.every=1",
+        "stages.rlvr.alarms=null",
+    )
+    config, (plan,) = planned(*tail)
+    directory, count = directories(), 0
+
+    def fault(who: str, what: str, number: int) -> None:
+        nonlocal count
+        if (who, what) == ("trainer", "policy_step"):
+            count += 1
+            if count == 8:
+                raise RoleDied(who, what, "killed")
+
+    with pytest.raises(RoleDied):
+        await run_stage(config, plan, directory, FaultyRuntime(fault))
+    await run_stage(config, plan, directory, FaultyRuntime(), resume=True)
+    lines = [json.loads(line) for line in directory.rollouts("rlvr").read_text().splitlines()]
+    assert len(lines) == 16 * 4 * 4
+    groups = {line["group"] for line in lines}
+    deferred = json.loads((directory.finished("rlvr") / "progress.json").read_text())["scheduler"]["deferred"]
+    # What is still put off at the end of the last step is the only part of the epoch that is missing.
+    assert set(range(64)) - groups <= set(deferred)
+    assert all(
+        sum((line["step"], line["group"]) == key for line in lines) == 4
+        for key in {(line["step"], line["group"]) for line in lines}
+    )

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
-from roll_launch.config import RlvrStage
+import pytest
+from roll_launch.config import ConfigError, RlvrStage
 from roll_launch.pipelines.scheduling import evaluation_policy, training_policy
+from roll_scheduler import OverProvision
 
 FINDING_OUT = 10 + 60
 """Seconds until a process that hangs is found out, with the default configuration."""
@@ -38,3 +40,27 @@ def test_filters_are_those_of_the_configuration_and_evaluations_have_none(
     filtered = stage("stages.rlvr.rollout.filters={zero_spread: true, mean_outside: [0.1, 0.9]}")
     assert [each.name for each in training_policy(filtered).filters] == ["zero_spread", "mean_outside"]
     assert evaluation_policy(filtered, 8).filters == ()
+
+
+def test_over_provisioning_is_that_of_the_configuration_and_evaluations_have_none(
+    stage: Callable[..., RlvrStage],
+) -> None:
+    extra = stage("stages.rlvr.rollout.over_provision={prompts: 1, responses: 2, defer: true}")
+    assert training_policy(extra).over_provision == OverProvision(groups=1, members=2, defer=True)
+    assert evaluation_policy(extra, 8).over_provision is None
+    assert training_policy(stage()).over_provision is None
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("{}", "over-provisions nothing"),
+        ("{prompts: 3}", r"more than twice what a step needs.*allowed: 0 to 2"),
+        ("{responses: -1}", "responses"),
+    ],
+)
+def test_over_provisioning_that_cannot_be_is_refused(
+    stage: Callable[..., RlvrStage], value: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        stage(f"stages.rlvr.rollout.over_provision={value}")

@@ -78,7 +78,8 @@ class StageProgress:
             values = json.loads(path.read_text(encoding="utf-8"))
             scheduler = values.pop("scheduler")
             if scheduler is not None:
-                scheduler = SchedulerSnapshot(**scheduler | {"resolved": tuple(scheduler["resolved"])})
+                groups = {name: tuple(scheduler[name]) for name in ("resolved", "deferred")}
+                scheduler = SchedulerSnapshot(**scheduler | groups)
             return cls(scheduler=scheduler, **values)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ProgressError(f"{path} cannot be read: {type(error).__name__}: {error}") from error

@@ -1,7 +1,7 @@
 """Long-tail-aware scheduling of rollouts: which prompt runs when and where, and which groups make a batch."""
 
 from roll_scheduler.batch import Batch, Generated, Graded, Group, Member
-from roll_scheduler.command import Abort, Command, Cut, Deliver, Drop, Generate, Grade
+from roll_scheduler.command import Abort, Command, Cut, Defer, Deliver, Drop, Generate, Grade
 from roll_scheduler.conformance import check_filter
 from roll_scheduler.core import SchedulerCore
 from roll_scheduler.driver import RolloutScheduler
@@ -13,7 +13,7 @@ from roll_scheduler.errors import (
     TooManyFailures,
 )
 from roll_scheduler.group_filter import GroupFilter, MeanOutside, ZeroSpread
-from roll_scheduler.policy import SchedulerPolicy
+from roll_scheduler.policy import OverProvision, SchedulerPolicy
 from roll_scheduler.snapshot import SchedulerSnapshot
 from roll_scheduler.staleness import admissible, choose_groups, may_train, staleness
 from roll_scheduler.ticket import PendingTicket, Ticket, TicketState, ticket_seed
@@ -24,6 +24,7 @@ __all__ = [
     "Command",
     "Cut",
     "DeadlineExceeded",
+    "Defer",
     "Deliver",
     "Drop",
     "Generate",
@@ -34,6 +35,7 @@ __all__ = [
     "GroupFilter",
     "MeanOutside",
     "Member",
+    "OverProvision",
     "PendingTicket",
     "RolloutScheduler",
     "SchedulerCore",

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from roll_scheduler.ticket import Ticket
 
-__all__ = ["Abort", "Command", "Cut", "Deliver", "Drop", "Generate", "Grade"]
+__all__ = ["Abort", "Command", "Cut", "Defer", "Deliver", "Drop", "Generate", "Grade"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,8 @@ class Grade:
 class Abort:
     """Stop the generation or grading of this attempt; a result of it that still arrives is ignored.
 
-    `reason` is `"deadline"`, `"replica"`, `"closed"`, or the reason for which its group was dropped.
+    `reason` is `"deadline"`, `"replica"`, `"surplus"` (others were quicker), `"closed"`, or the reason for
+    which its group was dropped.
     """
 
     ticket: Ticket
@@ -44,6 +45,13 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Defer:
+    """A group was put off to a long round: its prompt is needed again, its completions are not."""
+
+    group: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deliver:
     """A group goes into the batch with these members, sorted by member index."""
 
@@ -51,13 +59,17 @@ class Deliver:
     members: tuple[Ticket, ...]
 
 
-Command: TypeAlias = Generate | Grade | Abort | Drop
+Command: TypeAlias = Generate | Grade | Abort | Drop | Defer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """One batch as the core cuts it: deliveries sorted by group, and the counts since the cut before."""
+    """One batch as the core cuts it: deliveries sorted by group, and the counts since the cut before.
 
+    `commands` end what the batch did without; they are carried out after the deliveries were taken.
+    """
+
+    commands: tuple[Command, ...] = ()
     deliveries: tuple[Deliver, ...]
     version: int
     failures: Mapping[str, int]

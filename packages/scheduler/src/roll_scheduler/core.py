@@ -5,22 +5,19 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
-import numpy as np
-
-from roll_scheduler.ages import GroupAges
-from roll_scheduler.command import Abort, Command, Cut, Deliver, Drop, Generate, Grade
+from roll_scheduler.command import Abort, Command, Cut, Drop, Generate, Grade
 from roll_scheduler.dispatch import DispatchQueue
 from roll_scheduler.errors import SchedulerError
-from roll_scheduler.flight import DeadlineQueue, Flight, FlightGroup, longest_pending
-from roll_scheduler.ledger import FAILED, Ledger
+from roll_scheduler.flight import DeadlineQueue, Flight, longest_pending
+from roll_scheduler.groups import GroupBook
+from roll_scheduler.ledger import Ledger
 from roll_scheduler.metrics import scheduler_metrics
 from roll_scheduler.placement import ReplicaSlots
 from roll_scheduler.policy import SchedulerPolicy
 from roll_scheduler.snapshot import SchedulerSnapshot, cursor
-from roll_scheduler.staleness import admissible, may_train, staleness
-from roll_scheduler.ticket import PendingTicket, Ticket, TicketState, ticket_seed
+from roll_scheduler.staleness import admissible, may_train
+from roll_scheduler.ticket import PendingTicket, Ticket, TicketState
 
 __all__ = ["SchedulerCore"]
 
@@ -52,21 +49,19 @@ class SchedulerCore:
         start = SchedulerSnapshot() if resume is None else resume
         self._policy = policy
         self._replicas = ReplicaSlots(replicas)
-        self._run_seed = run_seed
         self._skipped = frozenset(start.resolved)
         self.next_group = start.first_group
         self.version = start.version
         self.ledger = Ledger(ends=start.ends, totals=start.totals)
         self._exhausted = False
         self._in_training = 0
-        self._groups: dict[int, FlightGroup] = {}
-        self._ready: dict[int, FlightGroup] = {}
-        self._flights: dict[int, Flight] = {}
-        self._ages = GroupAges()
+        self._collecting = False
+        self._long_round = False
+        self._book = GroupBook(policy, replicas=self._replicas, ledger=self.ledger, run_seed=run_seed)
         self._queue = DispatchQueue(self._replicas)
         self._generating = DeadlineQueue(TicketState.RUNNING, policy.generate_deadline_s)
         self._grading = DeadlineQueue(TicketState.GRADING, policy.grade_deadline_s)
-        self._last_staleness = 0.0
+        self._to_defer = dict.fromkeys(start.deferred, 1)
 
     @property
     def room(self) -> int:
@@ -76,7 +71,8 @@ class SchedulerCore:
         return admissible(
             groups_per_batch=self._policy.groups_per_batch,
             max_staleness=self._policy.max_staleness,
-            outstanding=len(self._groups) + self._in_training,
+            outstanding=len(self._book.groups) + self._in_training,
+            extra=self._policy.extra_groups if self._speculates else 0,
         )
 
     @property
@@ -87,10 +83,12 @@ class SchedulerCore:
 
     def snapshot(self) -> SchedulerSnapshot:
         """Where a later core has to go on; groups that were delivered count as trained."""
-        first, resolved = cursor(self.next_group, self._groups, self._skipped)
+        deferred = (*self._book.deferred, *self._to_defer)
+        first, resolved = cursor(self.next_group, [*self._book.groups, *deferred], self._skipped)
         return SchedulerSnapshot(
             first_group=first,
             resolved=resolved,
+            deferred=tuple(sorted(deferred)),
             version=self.version,
             ends=dict(self.ledger.ends),
             totals=dict(self.ledger.totals),
@@ -104,35 +102,43 @@ class SchedulerCore:
         return True
 
     def open_batch(self) -> None:
-        """The consumer asks for the next batch: it is done with the one before."""
+        """The consumer asks for the next batch: it is done with the one before. `refill` comes next."""
         self._in_training = 0
+        self._collecting = True
+        waiting = len(self._book.deferred)
+        self._long_round = waiting >= self._policy.groups_per_batch or (self._exhausted and waiting > 0)
+
+    def refill(self, now: float) -> list[Command]:
+        """Sends deferred groups out again where there is room: in their round, or when no prompt is left."""
+        if not (self._collecting and self._book.deferred and (self._long_round or self._exhausted)):
+            return []
+        self._long_round = True
+        while self._book.deferred and len(self._book.groups) < self._policy.groups_per_batch:
+            group_id = next(iter(self._book.deferred))
+            attempt = self._book.deferred.pop(group_id)
+            self._queue.extend(
+                self._book.open(group_id, now, members=self._policy.group_size, attempt=attempt)
+            )
+        return self._dispatch(now)
 
     def admit(self, now: float) -> list[Command]:
         """The next prompt was taken; its group is the `next_group` of before this call.
+
+        A group that was deferred before a resume waits for its long round.
 
         Raises:
             SchedulerError: If there is no room.
         """
         if self.room == 0:
             raise SchedulerError(
-                f"group {self.next_group} cannot be admitted: {len(self._groups)} are outstanding"
+                f"group {self.next_group} cannot be admitted: {len(self._book.groups)} are outstanding"
             )
-        size = self._policy.group_size
-        group = FlightGroup(self.next_group, size)
-        self.next_group += 1
-        self._groups[group.id] = group
-        for member in range(size):
-            ticket = Ticket(
-                id=group.id * size + member,
-                group=group.id,
-                member=member,
-                attempt=0,
-                seed=ticket_seed(self._run_seed, group.id, member),
-            )
-            flight = Flight(ticket, group, now)
-            group.flights.append(flight)
-            self._flights[ticket.id] = flight
-            self._queue.append(flight)
+        group_id, self.next_group = self.next_group, self.next_group + 1
+        if group_id in self._to_defer:
+            self._book.deferred[group_id] = self._to_defer.pop(group_id)
+            return []
+        members = self._policy.group_size + (self._policy.extra_members if self._speculates else 0)
+        self._queue.extend(self._book.open(group_id, now, members=members))
         return self._dispatch(now)
 
     def exhaust(self) -> None:
@@ -151,10 +157,10 @@ class SchedulerCore:
         """
         self._replicas.down(name, reason, returns=returns)
         commands: list[Command] = []
-        orphans = [flight for flight in self._flights.values() if flight.replica == name]
+        orphans = [flight for flight in self._book.flights.values() if flight.replica == name]
         for flight in orphans:
             commands.append(Abort(ticket=flight.ticket, reason="replica"))
-            self._next_attempt(flight, TicketState.WAITING, now)
+            self._book.next_attempt(flight, TicketState.WAITING, now)
         self._queue.take_back(orphans)
         self.ledger.totals["redispatched"] += len(orphans)
         return commands + self._dispatch(now)
@@ -163,33 +169,34 @@ class SchedulerCore:
         self, ticket: Ticket, *, tokens: int, oldest_version: int, truncated: bool, now: float
     ) -> list[Command]:
         """A generation finished."""
-        flight = self._awaited(ticket, TicketState.RUNNING)
+        flight = self._book.awaited(ticket, TicketState.RUNNING)
         if flight is None:
             return []
-        self._leave_replica(flight)
+        self._book.leave_replica(flight)
+        flight.took = now - flight.since
         self.ledger.totals["tokens"] += tokens
         sent_at, flight.oldest, flight.truncated = flight.oldest, oldest_version, truncated
         if sent_at != oldest_version:
-            self._ages.changed(flight.group)
+            self._book.ages.changed(flight.group)
         if not self._fresh(oldest_version):
             flight.state = TicketState.READY
-            return self._drop_group(flight.group, "stale") + self._dispatch(now)
+            return self._book.drop(flight.group, "stale", now) + self._dispatch(now)
         return [self._start_grading(flight, now), *self._dispatch(now)]
 
     def graded(self, ticket: Ticket, *, value: float, now: float) -> list[Command]:
         """A grading finished."""
-        flight = self._awaited(ticket, TicketState.GRADING)
+        flight = self._book.awaited(ticket, TicketState.GRADING)
         if flight is None:
             return []
         if not math.isfinite(value):
             return self.failed(ticket, "value", f"the reward of ticket {ticket.id} is {value}", now)
         flight.value = value
         flight.state = TicketState.READY
-        return self._settle(flight.group)
+        return self._book.settle(flight, now) + self._dispatch(now)
 
     def failed(self, ticket: Ticket, kind: str, message: str, now: float) -> list[Command]:
         """A generation or grading ended without a result: that is tried again, then the member is dropped."""
-        flight = self._awaited(ticket, TicketState.RUNNING, TicketState.GRADING)
+        flight = self._book.awaited(ticket, TicketState.RUNNING, TicketState.GRADING)
         if flight is None:
             return []
         self.ledger.failure(kind, message)
@@ -198,16 +205,16 @@ class SchedulerCore:
         if again:
             self.ledger.totals["retried"] += 1
         if flight.state is TicketState.GRADING and again:
-            self._next_attempt(flight, TicketState.GRADING, now)
+            self._book.next_attempt(flight, TicketState.GRADING, now)
             return [self._start_grading(flight, now)]
         if flight.replica is not None:
             flight.avoid |= {flight.replica}
-            self._leave_replica(flight)
+            self._book.leave_replica(flight)
         if again:
-            self._next_attempt(flight, TicketState.WAITING, now)
+            self._book.next_attempt(flight, TicketState.WAITING, now)
             self._queue.retry(flight)
             return self._dispatch(now)
-        return self._lose_member(flight) + self._dispatch(now)
+        return self._book.lose(flight, now) + self._dispatch(now)
 
     def publish(self, version: int, now: float) -> list[Command]:
         """New weights were published; groups that cannot be trained on any more are dropped.
@@ -221,11 +228,11 @@ class SchedulerCore:
             )
         self.version = version
         commands: list[Command] = []
-        for group in list(self._groups.values()):
+        for group in list(self._book.groups.values()):
             sampled_at = group.sampled_at()
             if sampled_at is None or self._fresh(sampled_at):
                 continue
-            commands += self._drop_group(group, "stale")
+            commands += self._book.drop(group, "stale", now)
         return commands + self._dispatch(now)
 
     def tick(self, now: float) -> list[Command]:
@@ -242,8 +249,11 @@ class SchedulerCore:
                 commands += self.failed(ticket, "deadline", message, now)
         return commands
 
-    def take_batch(self) -> Cut | None:
+    def take_batch(self, now: float = math.nan) -> Cut | None:
         """The next batch if it is complete; smaller, maybe empty, when the prompts are exhausted.
+
+        Args:
+            now: For the ages of what is aborted; NaN leaves those out of the metrics.
 
         Raises:
             TooManyFailures: More attempts failed since the last batch than `max_failures`.
@@ -251,29 +261,35 @@ class SchedulerCore:
             SchedulerError: A ticket waits, no replica is left and none returns.
         """
         self._check()
-        wanted = self._policy.groups_per_batch
-        last = self._exhausted and len(self._ready) == len(self._groups)
-        if len(self._ready) < wanted and not last:
+        book, wanted = self._book, self._policy.groups_per_batch
+        last = self._exhausted and len(book.ready) == len(book.groups) and not book.deferred
+        if len(book.ready) < wanted and not last:
             return None
-        if self._ages.must_wait(self.version, self._policy):
+        if book.ages.must_wait(self.version, self._policy):
             return None
-        oldest_first = sorted(self._ready.values(), key=lambda group: (group.oldest, group.id))
-        return self._cut(sorted(group.id for group in oldest_first[:wanted]))
+        oldest_first = sorted(book.ready.values(), key=lambda group: (group.oldest, group.id))
+        chosen = sorted(group.id for group in oldest_first[:wanted])
+        self._in_training, self._collecting = len(chosen), False
+        return book.cut(chosen, self.version, now, leave=self._policy.max_staleness > 0)
 
     def close(self) -> list[Command]:
         """Ends every ticket that has not ended."""
         commands: list[Command] = []
-        for group in list(self._groups.values()):
-            commands += self._drop_group(group, "closed")
+        for group in list(self._book.groups.values()):
+            commands += self._book.drop(group, "closed", math.nan)
+        for group_id in self._book.deferred:
+            self.ledger.drop("closed")
+            commands.append(Drop(group=group_id, reason="closed"))
+        self._book.deferred.clear()
         return commands
 
     def pending(self, now: float, *, most: int | None = None) -> list[PendingTicket]:
         """Tickets that are being waited for, the one that is longest in its state first; at most `most`."""
-        return [flight.pending(now) for flight in longest_pending(self._flights.values(), most)]
+        return [flight.pending(now) for flight in longest_pending(self._book.flights.values(), most)]
 
     def pending_count(self) -> int:
         """Number of tickets that are being waited for."""
-        return sum(flight.state is not TicketState.READY for flight in self._flights.values())
+        return sum(flight.state is not TicketState.READY for flight in self._book.flights.values())
 
     def metrics(self, now: float) -> dict[str, float]:
         """Numbers of this moment and of the run, named `scheduler/...`."""
@@ -281,10 +297,12 @@ class SchedulerCore:
             self.pending(now),
             self.ledger.totals,
             {
-                "outstanding_groups": float(len(self._groups)),
-                "ready_groups": float(len(self._ready)),
+                "outstanding_groups": float(len(self._book.groups)),
+                "ready_groups": float(len(self._book.ready)),
+                "waiting_long_groups": float(len(self._book.deferred)),
                 "replicas": float(len(self._replicas)),
-                "staleness": self._last_staleness,
+                "staleness": self._book.mean_staleness,
+                **self.ledger.length_bias(),
             },
         )
 
@@ -297,7 +315,7 @@ class SchedulerCore:
     def _start(self, flight: Flight, replica: str, now: float) -> Generate:
         flight.state, flight.replica, flight.since = TicketState.RUNNING, replica, now
         flight.oldest = self.version
-        self._ages.sent(flight.group, self.version)
+        self._book.ages.sent(flight.group, self.version)
         self._generating.push(flight, now)
         return Generate(ticket=flight.ticket, replica=replica)
 
@@ -306,65 +324,13 @@ class SchedulerCore:
         self._grading.push(flight, now)
         return Grade(ticket=flight.ticket)
 
-    def _next_attempt(self, flight: Flight, state: TicketState, now: float) -> None:
-        flight.ticket = replace(flight.ticket, attempt=flight.ticket.attempt + 1)
-        flight.state, flight.replica, flight.since = state, None, now
-        self._ages.changed(flight.group)
-
-    def _awaited(self, ticket: Ticket, *states: TicketState) -> Flight | None:
-        flight = self._flights.get(ticket.id)
-        if flight is None or flight.state not in states or flight.ticket.attempt != ticket.attempt:
-            return None
-        return flight
-
-    def _leave_replica(self, flight: Flight) -> None:
-        if flight.replica is not None:
-            self._replicas.release(flight.replica)
-            flight.replica = None
-
-    def _lose_member(self, flight: Flight) -> list[Command]:
-        group = flight.group
-        self._end(flight, TicketState.DROPPED, FAILED)
-        group.lost += 1
-        self._ages.changed(group)
-        if len(group.flights) - group.lost < self._policy.min_members:
-            return self._drop_group(group, FAILED)
-        return self._settle(group)
-
-    def _settle(self, group: FlightGroup) -> list[Command]:
-        group.unsettled -= 1
-        if group.unsettled > 0:
-            return []
-        members = [flight for flight in group.flights if flight.state is TicketState.READY]
-        values = np.array([flight.value for flight in members], dtype=np.float64)
-        truncated = np.array([flight.truncated for flight in members], dtype=np.bool_)
-        for group_filter in self._policy.filters:
-            if not group_filter.keep(values, truncated):
-                return self._drop_group(group, f"filter:{group_filter.name}")
-        group.oldest = min(flight.oldest for flight in members)
-        self._ready[group.id] = group
-        self._ages.completed(group)
-        return []
-
-    def _drop_group(self, group: FlightGroup, reason: str) -> list[Command]:
-        commands: list[Command] = []
-        end = "group_failed" if reason == FAILED else reason
-        for flight in group.flights:
-            if flight.state is TicketState.DROPPED:
-                continue
-            if flight.state in (TicketState.RUNNING, TicketState.GRADING):
-                commands.append(Abort(ticket=flight.ticket, reason=reason))
-            self._leave_replica(flight)
-            self._end(flight, TicketState.DROPPED, end)
-        del self._groups[group.id]
-        self._ages.ended(group, ready=self._ready.pop(group.id, None) is not None)
-        self.ledger.drop(reason)
-        return [*commands, Drop(group=group.id, reason=reason)]
-
-    def _end(self, flight: Flight, state: TicketState, how: str) -> None:
-        flight.state = state
-        self.ledger.ends[how] += 1
-        del self._flights[flight.ticket.id]
+    @property
+    def _speculates(self) -> bool:
+        """Whether what is admitted now may be more than needed: in an asynchronous run always, otherwise in
+        the short rounds."""
+        if self._policy.over_provision is None:
+            return False
+        return self._policy.max_staleness > 0 or (self._collecting and not self._long_round)
 
     def _fresh(self, oldest_version: int) -> bool:
         return may_train(
@@ -377,24 +343,7 @@ class SchedulerCore:
             raise error
         if len(self._replicas) or self._replicas.returning:
             return
-        waiting = sum(flight.state is TicketState.WAITING for flight in self._flights.values())
+        waiting = sum(flight.state is TicketState.WAITING for flight in self._book.flights.values())
         if waiting:
             lost = ", ".join(f"replica {name!r} ({reason})" for name, reason in self._replicas.lost.items())
             raise SchedulerError(f"no replica is left and {waiting} tickets wait for one; lost: {lost}")
-
-    def _cut(self, chosen: list[int]) -> Cut:
-        deliveries, ages = [], []
-        for group_id in chosen:
-            group = self._ready.pop(group_id)
-            del self._groups[group_id]
-            self._ages.ended(group, ready=True)
-            ages.append(staleness(version=self.version, oldest_version=group.oldest))
-            members = [flight for flight in group.flights if flight.state is TicketState.READY]
-            for flight in members:
-                self._end(flight, TicketState.DELIVERED, "delivered")
-            deliveries.append(Deliver(group=group_id, members=tuple(flight.ticket for flight in members)))
-        self._in_training = len(deliveries)
-        self._last_staleness = sum(ages) / len(ages) if ages else 0.0
-        self.ledger.totals["delivered_groups"] += len(deliveries)
-        failures, dropped = self.ledger.clear_batch()
-        return Cut(deliveries=tuple(deliveries), version=self.version, failures=failures, dropped=dropped)

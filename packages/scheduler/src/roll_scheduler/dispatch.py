@@ -25,9 +25,9 @@ class DispatchQueue:
         self._waiting: deque[Flight] = deque()
         self._retrying: deque[Flight] = deque()
 
-    def append(self, flight: Flight) -> None:
-        """Queues a new ticket."""
-        self._waiting.append(flight)
+    def extend(self, flights: Sequence[Flight]) -> None:
+        """Queues new tickets."""
+        self._waiting.extend(flights)
 
     def take_back(self, flights: Sequence[Flight]) -> None:
         """Queues tickets whose replica was lost, in this order, before all that wait for their first slot."""

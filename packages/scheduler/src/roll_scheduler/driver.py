@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from roll_scheduler.batch import Batch, Generated, Graded, Group, Member
-from roll_scheduler.command import Abort, Command, Cut, Deliver, Drop, Generate, Grade
+from roll_scheduler.command import Abort, Command, Cut, Defer, Deliver, Drop, Generate, Grade
 from roll_scheduler.core import SchedulerCore
 from roll_scheduler.errors import DeadlineExceeded, SchedulerError, TicketFailed
 from roll_scheduler.policy import SchedulerPolicy
@@ -204,9 +204,11 @@ class RolloutScheduler(Generic[P, C, S]):
                 raise self._error
             if self._closed:
                 raise SchedulerError("next_batch: the scheduler was closed while it waited")
-            cut = self._core.take_batch()
+            cut = self._core.take_batch(self._clock())
             if cut is not None:
-                return self._assemble(cut)
+                batch = self._assemble(cut)
+                self._carry_out(cut.commands)
+                return batch
             self._arm_timer()
             await self._wake.wait()
 
@@ -215,6 +217,7 @@ class RolloutScheduler(Generic[P, C, S]):
         if self._admission is not None:
             return
         enough = self._core.next_group + max(1, TICKETS_AT_ONCE // self._group_size)
+        self._refill()
         while self._started and not self._closed and self._error is None and self._core.room > 0:
             if self._core.next_group >= enough:
                 self._admission = asyncio.get_running_loop().call_soon(self._go_on_admitting)
@@ -223,6 +226,7 @@ class RolloutScheduler(Generic[P, C, S]):
                 prompt = next(self._prompts)
             except StopIteration:
                 self._core.exhaust()
+                self._refill()
                 return
             except Exception as error:  # boundary to the caller's prompts: next_batch raises it
                 self._fail(error)
@@ -232,6 +236,10 @@ class RolloutScheduler(Generic[P, C, S]):
             group = self._core.next_group
             self._prompt_of[group], self._generated[group], self._graded[group] = prompt, {}, {}
             self._carry_out(self._core.admit(self._clock()))
+
+    def _refill(self) -> None:
+        if self._started and not self._closed and self._error is None:
+            self._carry_out(self._core.refill(self._clock()))
 
     def _go_on_admitting(self) -> None:
         self._admission = None
@@ -252,6 +260,8 @@ class RolloutScheduler(Generic[P, C, S]):
                     self._start("grade", ticket, self._call_grade(ticket))
                 case Abort(ticket=ticket):
                     self._abort(ticket)
+                case Defer(group=group):
+                    self._generated[group], self._graded[group] = {}, {}
                 case Drop(group=group):
                     del self._prompt_of[group], self._generated[group], self._graded[group]
 

@@ -15,6 +15,7 @@ class Flight:
     Attributes:
         oldest: Version at which it was sent out; once it is generated, the oldest that sampled a token.
         avoid: Replicas on which it failed.
+        took: Seconds that its generation took, once it is generated.
     """
 
     __slots__ = (
@@ -26,6 +27,7 @@ class Flight:
         "since",
         "state",
         "ticket",
+        "took",
         "truncated",
         "value",
     )
@@ -40,6 +42,7 @@ class Flight:
         self.avoid: frozenset[str] = frozenset()
         self.oldest = 0
         self.truncated = False
+        self.took = 0.0
         self.value = 0.0
 
     def pending(self, now: float) -> PendingTicket:
@@ -55,17 +58,19 @@ class FlightGroup:
     Attributes:
         flights: In member order.
         unsettled: Members that are neither READY nor DROPPED.
-        lost: Members that are DROPPED.
+        settled: Members that are READY.
+        lost: Members that are out of retries.
         oldest: Oldest sampled version of its members, valid once it is complete.
         sent: What `sent_at` says, while it is not complete; kept by `GroupAges`.
     """
 
-    __slots__ = ("flights", "id", "lost", "oldest", "sent", "unsettled")
+    __slots__ = ("flights", "id", "lost", "oldest", "sent", "settled", "unsettled")
 
     def __init__(self, group: int, size: int) -> None:
         self.id = group
         self.flights: list[Flight] = []
         self.unsettled = size
+        self.settled = 0
         self.lost = 0
         self.oldest = 0
         self.sent: int | None = None

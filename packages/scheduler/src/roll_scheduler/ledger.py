@@ -20,7 +20,8 @@ class Ledger:
 
     Attributes:
         ends: Tickets that ended, by how: `"delivered"`, `"failed"` (out of retries), `"group_failed"` (its
-            group lost too many members), `"stale"`, `"filter:<name>"`, `"closed"`.
+            group lost too many members), `"stale"`, `"filter:<name>"`, `"closed"`, `"surplus"` (others were
+            quicker), `"deferred"` (to a long round, where it begins anew).
         failures: Failed attempts since the last batch, by kind.
         dropped: Groups dropped since the last batch, by reason.
         totals: Counts over the run: failed and retried attempts, redispatched tickets, sampled tokens,
@@ -32,6 +33,7 @@ class Ledger:
         self.failures: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.totals: Counter[str] = Counter(totals)
+        self._seconds = {"kept": 0.0, "aborted": 0.0}
         self._last_failure = ""
 
     def failure(self, kind: str, message: str) -> None:
@@ -44,6 +46,24 @@ class Ledger:
         """Counts a dropped group."""
         self.dropped[reason] += 1
         self.totals["dropped_groups"] += 1
+
+    def kept(self, seconds: float) -> None:
+        """Counts a delivered completion by how long its generation took."""
+        self.totals["kept"] += 1
+        self._seconds["kept"] += seconds
+
+    def aborted(self, seconds: float) -> None:
+        """Counts a generation that was aborted by how long it had run."""
+        self.totals["aborted"] += 1
+        self._seconds["aborted"] += seconds
+
+    def length_bias(self) -> dict[str, float]:
+        """Mean seconds of kept and of aborted generations: what over-provisioning does to the data."""
+        return {
+            f"{what}_s": seconds / self.totals[what]
+            for what, seconds in self._seconds.items()
+            if self.totals[what]
+        }
 
     def clear_batch(self) -> tuple[dict[str, int], dict[str, int]]:
         """Failures and drops since the last call."""

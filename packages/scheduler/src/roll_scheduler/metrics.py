@@ -7,7 +7,10 @@ from roll_scheduler.ticket import PendingTicket, TicketState
 __all__ = ["scheduler_metrics"]
 
 STATES = (TicketState.WAITING, TicketState.RUNNING, TicketState.GRADING)
-TOTALS = ("failed", "retried", "redispatched", "tokens", "delivered_groups", "dropped_groups")
+TOTALS = (
+    "failed", "retried", "redispatched", "tokens", "kept", "aborted", "delivered_groups", "deferred_groups",
+    "dropped_groups",
+)  # fmt: skip
 
 
 def scheduler_metrics(

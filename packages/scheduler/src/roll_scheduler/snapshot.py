@@ -21,6 +21,7 @@ class SchedulerSnapshot:
     Attributes:
         first_group: Oldest occurrence that has not ended.
         resolved: Later ones that have, sorted.
+        deferred: Those that wait for a long round, sorted.
         version: Policy version.
         ends: Tickets that ended, by how.
         totals: Counts over the run.
@@ -31,6 +32,7 @@ class SchedulerSnapshot:
 
     first_group: int = 0
     resolved: tuple[int, ...] = ()
+    deferred: tuple[int, ...] = ()
     version: int = 0
     ends: Mapping[str, int] = field(default_factory=dict)
     totals: Mapping[str, int] = field(default_factory=dict)
@@ -58,6 +60,6 @@ def cursor(
         skipped: Groups from `next_group` on that ended before an earlier resume.
     """
     open_groups = set(outstanding)
-    first = min(open_groups, default=next_group)
+    first = min([*open_groups, next_group])
     ended = (group for group in range(first, next_group) if group not in open_groups)
     return first, tuple(sorted({*ended, *(group for group in skipped if group >= next_group)}))

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 __all__ = ["admissible", "choose_groups", "may_train", "must_wait", "staleness"]
 
 
-def admissible(*, groups_per_batch: int, max_staleness: int, outstanding: int) -> int:
+def admissible(*, groups_per_batch: int, max_staleness: int, outstanding: int, extra: int = 0) -> int:
     """Number of groups that may be admitted: outstanding stays <= (max_staleness + 1) * groups_per_batch.
 
     Args:
         groups_per_batch: Groups in one batch.
         max_staleness: The bound; 0 is synchronous.
         outstanding: Groups that were admitted and have not ended, plus those still being trained on.
+        extra: Speculative groups, which come on top.
     """
-    return max(0, (max_staleness + 1) * groups_per_batch - outstanding)
+    return max(0, (max_staleness + 1) * groups_per_batch + extra - outstanding)
 
 
 def staleness(*, version: int, oldest_version: int) -> int:

@@ -41,6 +41,7 @@ from roll_launch.config.schema.model import ModelConfig, PretrainedModel, Random
 from roll_launch.config.schema.rewards import GraderConfig, OverlongConfig, RewardsConfig
 from roll_launch.config.schema.rollout import (
     FiltersConfig,
+    OverProvisionConfig,
     RolloutConfig,
     SamplingConfig,
     TransformersEngineConfig,
@@ -82,6 +83,7 @@ __all__ = [
     "LocalRuntimeConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "OverProvisionConfig",
     "OverlongConfig",
     "ParquetData",
     "ParseRateDropConfig",

@@ -2,7 +2,7 @@
 
 import math
 
-from roll_scheduler import GroupFilter, MeanOutside, SchedulerPolicy, ZeroSpread
+from roll_scheduler import GroupFilter, MeanOutside, OverProvision, SchedulerPolicy, ZeroSpread
 
 from roll_launch.config import FiltersConfig, RlvrStage
 
@@ -12,24 +12,34 @@ FEWEST_FAILURES = 16
 
 def training_policy(stage: RlvrStage) -> SchedulerPolicy:
     """Batches of `prompts_per_step` groups."""
-    rollout = stage.rollout
+    rollout, extra = stage.rollout, stage.rollout.over_provision
+    over_provision = None
+    if extra is not None:
+        over_provision = OverProvision(groups=extra.prompts, members=extra.responses, defer=extra.defer)
     return _policy(
         stage,
         groups=rollout.prompts_per_step,
         group_size=rollout.group_size,
         filters=_filters(rollout.filters),
+        over_provision=over_provision,
     )
 
 
 def evaluation_policy(stage: RlvrStage, prompts: int) -> SchedulerPolicy:
     """One batch of all held-out prompts, in groups of one."""
-    return _policy(stage, groups=prompts, group_size=1, filters=())
+    return _policy(stage, groups=prompts, group_size=1)
 
 
 def _policy(
-    stage: RlvrStage, *, groups: int, group_size: int, filters: tuple[GroupFilter, ...]
+    stage: RlvrStage,
+    *,
+    groups: int,
+    group_size: int,
+    filters: tuple[GroupFilter, ...] = (),
+    over_provision: OverProvision | None = None,
 ) -> SchedulerPolicy:
-    rollout, rewards, tickets = stage.rollout, stage.rewards, groups * group_size
+    rollout, rewards, extra = stage.rollout, stage.rewards, over_provision
+    tickets = (groups + (extra.groups if extra else 0)) * (group_size + (extra.members if extra else 0))
     # The scheduler's clocks run while a ticket waits in an engine's or a worker's queue, so they allow for as
     # many rounds as the queue may hold, and for one of its own. They also allow for a process that hangs to
     # be found out and replaced, which saves the retries of all that were waiting for it.
@@ -45,6 +55,7 @@ def _policy(
         grade_deadline_s=rewards.deadline_s * (1 + grading) + finding_out,
         max_failures=max(FEWEST_FAILURES, tickets // 2),
         filters=filters,
+        over_provision=over_provision,
     )
 
 

@@ -71,6 +71,35 @@ class FiltersConfig(Section):
             )
 
 
+class OverProvisionConfig(Section):
+    """More prompts and responses than a step needs; the quickest make the step, the rest is aborted.
+
+    That shortens the tail of a rollout, and favours short responses unless prompts are deferred: compare
+    `scheduler/kept_s` with `scheduler/aborted_s`.
+    """
+
+    prompts: NonNegative = Field(
+        default=0,
+        description="Prompts beyond prompts_per_step.",
+        json_schema_extra={"also": ["max_additional_running_prompts"]},
+    )
+    responses: NonNegative = Field(default=0, description="Responses of each prompt beyond group_size.")
+    defer: bool = Field(
+        default=False,
+        description="Keep the prompts that a step did without for a later step of their own, without"
+        " over-provisioning (RollPacker's tail rounds): each is trained on once an epoch all the same.",
+    )
+
+    def findings(self) -> Iterator[Finding]:
+        if self.prompts + self.responses == 0:
+            yield Finding(
+                path=(),
+                message="over-provisions nothing",
+                got="0 prompts and 0 responses",
+                allowed="more of one",
+            )
+
+
 class RolloutConfig(Section):
     """One step's rollout: `prompts_per_step` prompts with `group_size` completions each."""
 
@@ -107,6 +136,9 @@ class RolloutConfig(Section):
         " nats; null takes 0.001 for float32 and 0.25 for bfloat16.",
     )
     filters: FiltersConfig = Field(default=FiltersConfig(), description="Groups that are not trained on.")
+    over_provision: OverProvisionConfig | None = Field(
+        default=None, description="Speculative prompts and responses; null sends out what a step needs."
+    )
     retries: NonNegative = Field(
         default=1, description="Times that a failed completion or grading is tried again."
     )
@@ -128,6 +160,14 @@ class RolloutConfig(Section):
                     got=f"{value}",
                     allowed=f"{off} in a training rollout",
                 )
+        extra = self.over_provision
+        if extra is not None and extra.prompts > self.prompts_per_step:
+            yield Finding(
+                path=("over_provision", "prompts"),
+                message="more than twice what a step needs",
+                got=f"{extra.prompts}",
+                allowed=f"0 to {self.prompts_per_step} (prompts_per_step)",
+            )
         if self.filters.zero_spread and self.group_size == 1:
             yield Finding(
                 path=("filters", "zero_spread"),
