@@ -1,5 +1,6 @@
 """What a resume finds in a run directory, and what it refuses."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -10,7 +11,7 @@ import pytest
 from faulty_roles import FaultyRuntime, run_stage
 from roll_launch.alarms import AlarmRecord
 from roll_launch.checkpoint_manifest import MANIFEST, write_manifest
-from roll_launch.checkpoint_store import CheckpointError
+from roll_launch.checkpoint_store import CheckpointError, commit
 from roll_launch.config import RunConfig, dump_config, masked_keys
 from roll_launch.dry_run import DryTrainer
 from roll_launch.failures import RoleDied
@@ -164,6 +165,15 @@ def test_progress_survives_its_file(tmp_path: Path) -> None:
     assert StageProgress.load(tmp_path / "progress.json") == progress
 
 
+def test_progress_from_before_groups_were_deferred_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    StageProgress(stage="rlvr", step=3, scheduler=SchedulerSnapshot(first_group=4, resolved=(6,))).save(path)
+    values = json.loads(path.read_text())
+    del values["scheduler"]["deferred"]
+    path.write_text(json.dumps(values))
+    assert StageProgress.load(path).scheduler == SchedulerSnapshot(first_group=4, resolved=(6,))
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", '{"stage": "a"}', '{"scheduler": null, "colour": 1}']
 )
@@ -291,3 +301,15 @@ def test_other_weights_of_the_same_shape_under_the_name_of_a_model_are_seen(
         _, (plan,) = planned(f"stages.rlvr.model={{source: pretrained, path: {model}}}")
         digests.add(plan.digest())
     assert len(digests) == 4
+
+
+def test_a_key_that_came_later_had_its_default(planned: Planned, stopped: RunDirectory) -> None:
+    config = stopped.checkpoints("rlvr") / "step_3" / "config.yaml"
+    lines = config.read_text().splitlines(keepends=True)
+    config.write_text("".join(line for line in lines if "over_provision" not in line))
+    beside = config.parent.rename(config.parent.with_name("step_3.tmp"))
+    (beside / "manifest.json").unlink()
+    commit(beside, config.parent)
+    assert _read(stopped, *planned(*EVERY))["rlvr"].progress.step == 3
+    with pytest.raises(ResumeError, match=r"over_provision\.defer: not there in the checkpoint"):
+        _read(stopped, *planned(*EVERY, "stages.rlvr.rollout.over_provision={prompts: 1}"))

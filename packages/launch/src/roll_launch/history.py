@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from roll_launch import checkpoint_store as store
-from roll_launch.config import leaves
+from roll_launch.config import ConfigError, RunConfig, dump_config, leaves, load_text
 from roll_launch.errors import RollLaunchError
 from roll_launch.plan import StagePlan
 from roll_launch.progress import CONFIG, PROGRESS, StageProgress
@@ -132,7 +132,7 @@ def _refuse_other(
 ) -> None:
     """A checkpoint goes on only under the configuration and with the data that it was made with."""
     try:
-        before = _relevant((source / CONFIG).read_text(encoding="utf-8"), begun)
+        before = _relevant(_with_defaults((source / CONFIG).read_text(encoding="utf-8")), begun)
     except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
         raise ResumeError(f"{source / CONFIG} cannot be read: {type(error).__name__}: {error}") from error
     now = _relevant(config_text, begun)
@@ -154,6 +154,15 @@ def _refuse_other(
             f"{source} was written with other data: stage {plan.stage.name} had the digest {progress.data}, "
             f"its data now have {plan.digest()}; bring the data back as they were"
         )
+
+
+def _with_defaults(text: str) -> str:
+    """A configuration that an earlier version wrote has no keys that came later: they had their defaults."""
+    try:
+        return dump_config(load_text(text, RunConfig).config)
+    except ConfigError:
+        # Of a key that is no more; the comparison names it.
+        return text
 
 
 def _relevant(text: str, stages: Sequence[str]) -> dict[str, object]:

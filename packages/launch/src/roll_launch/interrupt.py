@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: stop at the next step boundary, or give up on the step after a grace time.
+"""Ctrl-C, SIGTERM, a closed terminal: stop at the next step boundary, or give up on it after a grace time.
 
 `run.py` installs it around a run; pipelines ask `requested` between steps.
 """
@@ -53,15 +53,19 @@ class Interrupt:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Handles SIGINT and SIGTERM while the body runs; the current task is the one to cancel."""
+        """Handles SIGINT, SIGTERM and SIGHUP while the body runs; the current task is the one to cancel."""
         loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        # A run under `nohup` is to outlive its terminal.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
             loop.add_signal_handler(number, self._signalled, loop)
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in numbers:
                 loop.remove_signal_handler(number)
             self._disarm()
 

@@ -78,8 +78,19 @@ class StageProgress:
             values = json.loads(path.read_text(encoding="utf-8"))
             scheduler = values.pop("scheduler")
             if scheduler is not None:
-                groups = {name: tuple(scheduler[name]) for name in ("resolved", "deferred")}
+                # A checkpoint from before groups were deferred has none.
+                groups = {name: tuple(scheduler.get(name, ())) for name in ("resolved", "deferred")}
                 scheduler = SchedulerSnapshot(**scheduler | groups)
-            return cls(scheduler=scheduler, **values)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            progress = cls(scheduler=scheduler, **values)
+            numbers = (
+                progress.step,
+                progress.version,
+                progress.samples,
+                progress.tokens,
+                *progress.files.values(),
+            )
+            if any(type(number) is not int or number < 0 for number in numbers):
+                raise TypeError(f"got {numbers} for step, version, samples, tokens and lengths of files")
+            return progress
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ProgressError(f"{path} cannot be read: {type(error).__name__}: {error}") from error

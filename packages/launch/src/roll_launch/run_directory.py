@@ -132,8 +132,9 @@ class RunDirectory:
             RunDirectoryError: They cannot be written.
         """
         try:
-            self.config.write_text(config, encoding="utf-8")
             write_json(self.environment, environment_report() | {"masked": list(masked)})
+            # Last: with it the directory holds a run.
+            self.config.write_text(config, encoding="utf-8")
         except OSError as error:
             raise RunDirectoryError(f"run directory {self.root} cannot be written: {error}") from error
 
