@@ -1,0 +1,76 @@
+"""The scheduler in virtual time: what a policy costs on engines, lengths and trainers that are described.
+
+`simulate` runs this package's core; `peers` and `overlapped_peers` re-create published systems to compare
+with, and `bounds` has what no schedule can beat. `roll-simulate` is the command line.
+"""
+
+from roll_scheduler.simulator.bounds import (
+    StepBound,
+    device_bound,
+    redundant_step_bound,
+    speedup_ceiling,
+    step_bound,
+    work_bound,
+    work_seconds,
+)
+from roll_scheduler.simulator.catalogue import POLICIES, NamedPolicy, run_policy
+from roll_scheduler.simulator.engine_model import EngineModel
+from roll_scheduler.simulator.errors import SimulationError
+from roll_scheduler.simulator.flash_bounds import FlashModel
+from roll_scheduler.simulator.lengths import (
+    TRACES,
+    LengthDistribution,
+    Lengths,
+    LognormalLengths,
+    RecordedLengths,
+)
+from roll_scheduler.simulator.overlapped_peers import capacity, one_step_off
+from roll_scheduler.simulator.peers import longest_first, partial_rollout, queue, static_split, tail_rounds
+from roll_scheduler.simulator.picture import bar_chart, gantt, sheet
+from roll_scheduler.simulator.report import json_report, table
+from roll_scheduler.simulator.result import SimulationResult, SlotSpan, StepRecord
+from roll_scheduler.simulator.setting import Latency, Outcomes, ReplicaFailure, Setting, Trainer, Workload
+from roll_scheduler.simulator.world import simulate
+
+__all__ = [
+    "POLICIES",
+    "TRACES",
+    "EngineModel",
+    "FlashModel",
+    "Latency",
+    "LengthDistribution",
+    "Lengths",
+    "LognormalLengths",
+    "NamedPolicy",
+    "Outcomes",
+    "RecordedLengths",
+    "ReplicaFailure",
+    "Setting",
+    "SimulationError",
+    "SimulationResult",
+    "SlotSpan",
+    "StepBound",
+    "StepRecord",
+    "Trainer",
+    "Workload",
+    "bar_chart",
+    "capacity",
+    "device_bound",
+    "gantt",
+    "json_report",
+    "longest_first",
+    "one_step_off",
+    "partial_rollout",
+    "queue",
+    "redundant_step_bound",
+    "run_policy",
+    "sheet",
+    "simulate",
+    "speedup_ceiling",
+    "static_split",
+    "step_bound",
+    "table",
+    "tail_rounds",
+    "work_bound",
+    "work_seconds",
+]
