@@ -8,6 +8,7 @@ while the run goes on. The tests of `test_kills.py` do the same with fewer kills
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -73,9 +74,15 @@ class Report:
     """What a campaign did: Report(victim="driver", kills=[("rlvr", 3), ...], attempts=21, runs=1)."""
 
     victim: str
+    wanted: int
+    until: float = math.inf
     kills: list[tuple[str, int]] = field(default_factory=list)
     attempts: int = 0
     runs: int = 0
+
+    def is_enough(self) -> bool:
+        """Whether the kills that were wanted, or the time for them, are used up."""
+        return len(self.kills) >= self.wanted or time.monotonic() > self.until
 
     def line(self) -> str:
         """The kills by the stage and step that was last written when they came."""
@@ -87,7 +94,9 @@ class Report:
         )
 
 
-def campaign(victim: str, kills: int, *, runtime: str, seed: int, workspace: Path) -> Report:
+def campaign(
+    victim: str, kills: int, *, runtime: str, seed: int, workspace: Path, budget_s: float = math.inf
+) -> Report:
     """Kills `victim` so many times; raises AssertionError if a ledger differs or a process stays.
 
     Args:
@@ -96,16 +105,17 @@ def campaign(victim: str, kills: int, *, runtime: str, seed: int, workspace: Pat
         runtime: "local" (driver only) or "ray".
         seed: Of the instants.
         workspace: Of the runs; with a short path.
+        budget_s: Seconds after which no further kill is made.
     """
     instants = random.Random(seed)
-    report = Report(victim=victim)
+    report = Report(victim=victim, wanted=kills, until=time.monotonic() + budget_s)
     (workspace / "kills.yaml").write_text(CONFIG.replace("RUNTIME", runtime))
     reference = _undisturbed(workspace)
-    while len(report.kills) < kills:
+    while not report.is_enough():
         report.runs += 1
         directory = workspace / f"run{report.runs}"
         disturb = _replaced if victim in ("actor", "reward") else _resumed
-        disturb(report, kills, instants, workspace, directory)
+        disturb(report, instants, workspace, directory)
         assert ledger(directory) == ledger(reference)
         assert every_step_once(directory)
         if runtime == "local":
@@ -149,13 +159,13 @@ def _undisturbed(workspace: Path) -> Path:
     return directory
 
 
-def _resumed(report: Report, kills: int, instants: random.Random, workspace: Path, directory: Path) -> None:
+def _resumed(report: Report, instants: random.Random, workspace: Path, directory: Path) -> None:
     """Kills the driver or the learner and goes on with the run, until it ends by itself."""
     while True:
         run = _start(workspace, directory)
         report.attempts += 1
         try:
-            if len(report.kills) == kills or not _wait_for_an_instant(run, instants):
+            if report.is_enough() or not _wait_for_an_instant(run, instants):
                 assert run.process.wait(LIMIT_S) == 0, run.screen()
                 return
             started = run.descendants()
@@ -175,13 +185,13 @@ def _resumed(report: Report, kills: int, instants: random.Random, workspace: Pat
             run.end()
 
 
-def _replaced(report: Report, kills: int, instants: random.Random, workspace: Path, directory: Path) -> None:
+def _replaced(report: Report, instants: random.Random, workspace: Path, directory: Path) -> None:
     """Kills actors or reward workers of a run that goes on."""
     run = _start(workspace, directory)
     report.attempts += 1
     started: set[int] = set()
     try:
-        while len(report.kills) < kills and _wait_for_an_instant(run, instants):
+        while not report.is_enough() and _wait_for_an_instant(run, instants):
             for pid in run.workers(PROCESS[report.victim])[:1]:
                 os.kill(pid, signal.SIGKILL)
                 report.kills.append(_last_step(directory))

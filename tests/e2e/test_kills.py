@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from kill_campaign import campaign
 
-KILLS = 20
+KILLS, FEWEST = 20, 5
+BUDGET_S = 420.0
+"""For the kills of one victim: a slow machine makes fewer, and not a later end."""
 
 
 @pytest.mark.slow
@@ -16,9 +18,9 @@ KILLS = 20
 def test_a_run_that_is_killed_at_random_instants_has_the_ledger_of_one_that_is_not(
     short_workspace: Path, victim: str, runtime: str
 ) -> None:
-    report = campaign(victim, KILLS, runtime=runtime, seed=1, workspace=short_workspace)
+    report = campaign(victim, KILLS, runtime=runtime, seed=1, workspace=short_workspace, budget_s=BUDGET_S)
     print(report.line())
-    assert len(report.kills) >= KILLS
+    assert len(report.kills) >= FEWEST
 
 
 @pytest.mark.slow
