@@ -12,20 +12,20 @@ from launched_run import ROOT, Finished, command
 EXAMPLE = ROOT / "examples" / "rlvr_smollm2.yaml"
 REQUIRED = os.environ.get("ROLL_REQUIRE_SMOLLM2") == "1"
 THREE_STEPS = (
-    "stages.sft.steps=2",
-    "stages.sft.batch_size=4",
-    "stages.sft.learner.optimizer.warmup_steps=0",
-    "stages.sft.data.arguments.size=8",
+    "stages.sft.steps=6",
+    "stages.sft.learner.optimizer.warmup_steps=1",
+    "stages.sft.data.arguments.size=96",
     "stages.rlvr.steps=3",
     "stages.rlvr.data.arguments.size=16",
-    "stages.rlvr.rollout.prompts_per_step=2",
+    "stages.rlvr.rollout.prompts_per_step=4",
     "stages.rlvr.rollout.group_size=4",
     "stages.rlvr.rollout.sampling.max_tokens=4",
     "stages.rlvr.evaluation.prompts=8",
     "stages.rlvr.evaluation.every=3",
 )
+"""Six supervised steps, so that some responses are right and others are not."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1150)]
 
 
 def missing_packages() -> list[str]:
@@ -47,7 +47,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         cwd=workspace,
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=1100,
     )
     return Finished(code=done.returncode, out=done.stdout, err=done.stderr, directory=directory)
 
@@ -56,18 +56,21 @@ def test_three_steps_of_the_example_train_the_pretrained_model(launched: Finishe
     assert launched.code == 0, launched.err
     summary = launched.summary
     assert summary["status"] == "finished"
-    assert summary["samples"] == 2 * 4 + 3 * 8
+    assert summary["samples"] == 6 * 16 + 3 * 16
     steps = [line for line in launched.metrics if "training/policy_version" in line]
     assert [line["training/policy_version"] for line in steps] == [1, 2, 3]
-    assert all(abs(line["training/rollout_probs_diff_max"]) < 1e-2 for line in steps)
+    updated = [line for line in steps if line.get("actor/grad_norm")]
+    assert updated
+    assert all(abs(line["training/rollout_probs_diff_max"]) < 1e-2 for line in updated)
 
 
 def test_prompts_are_read_and_answered_in_words(launched: Finished) -> None:
     assert launched.code == 0, launched.err
     text = (launched.directory / "rollouts" / "rlvr.jsonl").read_text()
     rollouts = [json.loads(line) for line in text.splitlines()]
-    assert len(rollouts) == 3 * 8
-    assert all("?" in line["prompt"] and line["reference"] for line in rollouts)
+    assert len(rollouts) == 3 * 16
+    assert all("is married to" in line["prompt"] and line["reference"] for line in rollouts)
+    assert {line["score"] for line in rollouts} == {0.0, 1.0}
     assert all(1 <= line["tokens"] <= 4 for line in rollouts)
 
 
