@@ -8,7 +8,7 @@ from roll_launch.config import HealthConfig
 from roll_launch.failures import RoleDied, RoleError
 from roll_launch.role_group import RoleGroup, RoleGroupError
 from roll_launch.roles import Pulse
-from roll_launch.waits import WaitExpired, Waits
+from roll_launch.waits import Waits
 
 QUICK = HealthConfig(every_s=0.01, answer_s=0.05, stall_s=0.1, max_replacements=2)
 
@@ -178,9 +178,30 @@ async def test_what_goes_wrong_when_a_replacement_is_brought_up_ends_the_body() 
         await asyncio.gather(crew.run(5.0), lose())
 
 
-async def test_a_replacement_that_does_not_start_in_time_ends_the_body() -> None:
+async def test_a_replacement_that_is_not_there_in_time_is_lost_like_any_other() -> None:
     first = _Worker()
     crew = _Crew(first)
+    hanging = [True]
+
+    async def hang_once(name: str, worker: _Worker) -> None:
+        if hanging:
+            hanging.clear()
+            await asyncio.Event().wait()
+
+    crew.group.bring_up_with(hang_once)
+
+    async def lose() -> None:
+        await asyncio.sleep(0.02)
+        crew.group.lost("actor-0", first, "died")
+
+    await asyncio.gather(crew.run(2.0), lose())
+    assert crew.told == ["actor-0 lost", "actor-0 restarted", "actor-0 restarted", "actor-0 joined"]
+    assert crew.group.losses == {"actor-0": 2}
+
+
+async def test_replacements_that_are_never_there_in_time_end_the_body_with_the_counts() -> None:
+    first = _Worker()
+    crew = _Crew(first, max_replacements=1)
 
     async def forever(name: str, worker: _Worker) -> None:
         await asyncio.Event().wait()
@@ -191,7 +212,7 @@ async def test_a_replacement_that_does_not_start_in_time_ends_the_body() -> None
         await asyncio.sleep(0.02)
         crew.group.lost("actor-0", first, "died")
 
-    with pytest.raises(WaitExpired, match="replacement of actor-0"):
+    with pytest.raises(RoleGroupError, match=r"lost 2 times.*replacement of actor-0 did not end within 1 s"):
         await asyncio.gather(crew.run(5.0), lose())
 
 

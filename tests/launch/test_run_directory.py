@@ -26,6 +26,20 @@ def test_an_exact_directory_with_something_in_it_is_refused(tmp_path: Path) -> N
     assert (tmp_path / "note.txt").read_text() == "mine"
 
 
+def test_a_directory_whose_start_was_killed_before_it_had_a_configuration_is_taken_again(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "run"
+    killed = RunDirectory.claim(tmp_path, now=NOW, exact=root)
+    with killed.locked():
+        write_json(killed.environment, {})
+    with RunDirectory.claim(tmp_path, now=NOW, exact=root).locked():
+        pass
+    (root / "logs" / "run.log").write_text("mine")
+    with pytest.raises(RunDirectoryError, match="not empty"):
+        RunDirectory.claim(tmp_path, now=NOW, exact=root)
+
+
 def test_a_file_where_the_directory_should_be_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(RunDirectoryError, match="runs"):

@@ -312,3 +312,20 @@ async def test_a_flipped_byte_on_the_way_to_a_replacement_is_refused(trainer, ac
     await sync.publish(0)
     with pytest.raises(WeightSyncError, match="actor-1"):
         await sync.bring_up("actor-1", _Bent(await actor("actor-1"), _flip_a_byte))
+
+
+async def test_a_replacement_that_hangs_keeps_the_next_publication_no_longer_than_its_deadline(
+    trainer, actor, model
+) -> None:
+    class Silent(_Bent):
+        async def update_weights(self, published: PublishedWeights) -> WeightReceipt:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    sync = _sync(trainer, {"actor-0": await actor("actor-0")}, model, deadline_s=2.0)
+    await sync.publish(0)
+    hanging = asyncio.create_task(sync.bring_up("actor-1", Silent(await actor("actor-1"))))
+    await asyncio.sleep(0)
+    assert (await sync.publish(1, weights_changed=False))["weight_sync/replicas"] == 1
+    with pytest.raises(WaitExpired, match="weights of actor-1"):
+        await hanging

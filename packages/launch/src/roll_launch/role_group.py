@@ -15,7 +15,7 @@ from roll_launch.config import HealthConfig
 from roll_launch.errors import RollLaunchError
 from roll_launch.failures import RoleDied
 from roll_launch.roles import Pulse
-from roll_launch.waits import Waits
+from roll_launch.waits import WaitExpired, Waits
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,8 @@ class RoleGroup(Generic[Role]):
     """Keeps the workers of one role serving while it is entered.
 
     A lost worker leaves at once; a replacement of the same name joins when it has started and was brought up
-    to date. What goes wrong with that ends the body with its error.
+    to date. One that dies on the way, or is not there in time, is lost like any other. What else goes wrong
+    ends the body with its error.
 
     Args:
         role: Such as "rollout actor", for messages.
@@ -173,7 +174,7 @@ class RoleGroup(Generic[Role]):
                     if self._bring_up is not None:
                         await self._bring_up(name, worker)
                 break
-            except RoleDied as error:
+            except (RoleDied, WaitExpired) as error:
                 why = str(error)
                 self._count(name, why)
         self.live[name] = worker

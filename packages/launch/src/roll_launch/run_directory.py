@@ -55,12 +55,13 @@ class RunDirectory:
         """Makes a new directory under `parent` named by the time, or takes the `exact` one.
 
         Raises:
-            RunDirectoryError: `exact` is a file or not empty, or nothing can be written there.
+            RunDirectoryError: `exact` is a file or not empty, or nothing can be written there. What a start
+                that was killed has left behind counts as empty.
         """
         root = _dated(parent, now) if exact is None else _exact(exact)
         try:
             for name in PARTS:
-                (root / name).mkdir()
+                (root / name).mkdir(exist_ok=True)
         except OSError as error:
             raise RunDirectoryError(f"run directory {root} cannot be written: {error}") from error
         return cls(root=root.absolute())
@@ -94,7 +95,7 @@ class RunDirectory:
         """
         with contextlib.ExitStack() as stack:
             try:
-                file = stack.enter_context((self.root / ".lock").open("a+"))
+                file = stack.enter_context(self.lock.open("a+"))
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunDirectoryError(
@@ -134,7 +135,7 @@ class RunDirectory:
         try:
             write_json(self.environment, environment_report() | {"masked": list(masked)})
             # Last: with it the directory holds a run.
-            self.config.write_text(config, encoding="utf-8")
+            _write_whole(self.config, config)
         except OSError as error:
             raise RunDirectoryError(f"run directory {self.root} cannot be written: {error}") from error
 
@@ -166,6 +167,10 @@ class RunDirectory:
     @property
     def config(self) -> Path:
         return self.root / "config.yaml"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / ".lock"
 
     @property
     def environment(self) -> Path:
@@ -236,9 +241,17 @@ def write_json(path: Path, value: object) -> None:
     Raises:
         ValueError: A number in it is not finite, which JSON cannot say.
     """
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    _write_whole(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    beside = _beside(path)
+    beside.write_text(text, encoding="utf-8")
     beside.replace(path)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + ".tmp")
 
 
 def _dated(parent: Path, now: datetime) -> Path:
@@ -259,10 +272,23 @@ def _dated(parent: Path, now: datetime) -> Path:
 def _exact(root: Path) -> Path:
     try:
         root.mkdir(parents=True, exist_ok=True)
-        if any(root.iterdir()):
+        if not _is_left_by_a_start(root):
             raise RunDirectoryError(
                 f"run directory {root} is not empty; a run starts in an empty or new directory"
             )
     except OSError as error:
         raise RunDirectoryError(f"run directory {root} cannot be used: {error}") from error
     return root
+
+
+def _is_left_by_a_start(root: Path) -> bool:
+    """Whether there is nothing but what is made before a run's first file, its configuration, is complete."""
+    directory = RunDirectory(root=root)
+    starts = {
+        directory.lock,
+        directory.environment,
+        _beside(directory.environment),
+        _beside(directory.config),
+    }
+    parts = {root / name for name in PARTS}
+    return all(path in {*files, directory.lock} or (path in parts and not any(path.iterdir())) for path in root.iterdir())

@@ -106,13 +106,17 @@ class WeightSync:
     async def bring_up(self, name: str, actor: Actor) -> None:
         """Brings the weights that were published last to a replacement.
 
-        The trainer may be updating them already, so the receipt alone is the proof.
+        The trainer may be updating them already, so the receipt alone is the proof. One that does not answer
+        keeps the next publication waiting no longer than the deadline of a publication.
 
         Raises:
             WeightSyncError: The receipt names another version or other bytes.
+            WaitExpired: There was no receipt in time.
         """
         async with self._turn:
-            if self._published is not None:
+            if self._published is None:
+                return
+            async with self._waits.wait(f"weights of {name}", deadline_s=self._deadline_s):
                 await self._deliver(name, actor, self._published)
 
     async def _deliver_or_report(
