@@ -284,11 +284,6 @@ def _exact(root: Path) -> Path:
 def _is_left_by_a_start(root: Path) -> bool:
     """Whether there is nothing but what is made before a run's first file, its configuration, is complete."""
     directory = RunDirectory(root=root)
-    starts = {
-        directory.lock,
-        directory.environment,
-        _beside(directory.environment),
-        _beside(directory.config),
-    }
+    files = {directory.environment, _beside(directory.environment), _beside(directory.config), directory.lock}
     parts = {root / name for name in PARTS}
-    return all(path in {*files, directory.lock} or (path in parts and not any(path.iterdir())) for path in root.iterdir())
+    return all(path in files or (path in parts and not any(path.iterdir())) for path in root.iterdir())
