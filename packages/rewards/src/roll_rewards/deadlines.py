@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from roll_rewards.errors import RewardError
@@ -91,7 +91,12 @@ async def grade_with_deadline(
 
 
 async def grade_batch(
-    grader: Grader, items: Iterable[GradeItem], *, deadline_s: float, concurrency: int
+    grader: Grader,
+    items: Iterable[GradeItem],
+    *,
+    deadline_s: float,
+    concurrency: int,
+    on_score: Callable[[int, Score], None] | None = None,
 ) -> list[Score]:
     """The scores of many responses, in the order of the items.
 
@@ -100,6 +105,7 @@ async def grade_batch(
         items: What to grade.
         deadline_s: Seconds for each item, counted from the moment its grading starts.
         concurrency: How many items are graded at the same time, at least 1.
+        on_score: Called with an item's place and its score as soon as it is there, for progress.
 
     Raises:
         RewardError: `concurrency` is below 1.
@@ -114,6 +120,8 @@ async def grade_batch(
             scores[index] = await grade_with_deadline(
                 grader, item.response, item.reference, deadline_s=deadline_s, **item.columns
             )
+            if on_score is not None:
+                on_score(index, scores[index])
 
     queue = iter(enumerate(todo))
     async with asyncio.TaskGroup() as workers:

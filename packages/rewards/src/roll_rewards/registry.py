@@ -1,5 +1,6 @@
 """Graders by name, made from checked options. Called by whoever turns configuration into objects."""
 
+import collections.abc
 import dataclasses
 import types
 import typing
@@ -8,15 +9,63 @@ from difflib import get_close_matches
 
 from roll_rewards.errors import RewardError
 from roll_rewards.grader import Grader
-from roll_rewards.graders import Exact, Number, Pattern, PythonCallable, ReasoningGym
+from roll_rewards.graders import (
+    Cached,
+    Choice,
+    Code,
+    CosineLength,
+    Detection,
+    Exact,
+    IfBench,
+    IfEval,
+    JsonAnswer,
+    Judge,
+    Language,
+    Layout,
+    Length,
+    Math,
+    Number,
+    Pattern,
+    ProcessReward,
+    PythonCallable,
+    ReasoningGym,
+    Remote,
+    Repetition,
+    RewardModel,
+    Routed,
+    TextMatch,
+    VideoQuestion,
+    Weighted,
+)
 
 GRADERS: Mapping[str, type[Grader]] = types.MappingProxyType(
     {
+        "cached": Cached,
+        "choice": Choice,
+        "code": Code,
+        "cosine_length": CosineLength,
+        "detection": Detection,
         "exact": Exact,
+        "ifbench": IfBench,
+        "ifeval": IfEval,
+        "json": JsonAnswer,
+        "judge": Judge,
+        "language": Language,
+        "layout": Layout,
+        "length": Length,
+        "math": Math,
         "number": Number,
         "pattern": Pattern,
+        "process": ProcessReward,
         "python": PythonCallable,
         "reasoning_gym": ReasoningGym,
+        "remote": Remote,
+        "repetition": Repetition,
+        "reward_model": RewardModel,
+        "routed": Routed,
+        "text_match": TextMatch,
+        "video_question": VideoQuestion,
+        "weighted": Weighted,
     }
 )
 
@@ -55,23 +104,52 @@ def make_grader(name: str, **options: object) -> Grader:
 
 
 def _fits(value: object, hint: typing.Any) -> bool:
-    """Whether a value has the annotated type; a bool is no number here, an int is a float."""
-    origin = typing.get_origin(hint)
+    """Whether a value has the annotated type; a bool is no number here, an int is a float.
+
+    A list passes where a tuple is asked for, because YAML and JSON know only lists.
+    """
+    origin, members = typing.get_origin(hint), typing.get_args(hint)
+    if hint in (object, typing.Any):
+        return True
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, member) for member in typing.get_args(hint))
+        return any(_fits(value, member) for member in members)
     if origin is typing.Literal:
-        return any(type(value) is type(member) and value == member for member in typing.get_args(hint))
+        return any(type(value) is type(member) and value == member for member in members)
+    if origin is tuple:
+        return isinstance(value, list | tuple) and _elements_fit(value, members)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(
+            _fits(key, members[0]) and _fits(item, members[1]) for key, item in value.items()
+        )
     if isinstance(value, bool):
         return hint is bool
-    return isinstance(value, (int, float) if hint is float else hint)
+    if hint is Grader:
+        # Graders of third parties fit by their method alone.
+        return callable(getattr(value, "grade", None))
+    return isinstance(value, (int, float) if hint is float else origin or hint)
+
+
+def _elements_fit(values: "list[object] | tuple[object, ...]", members: tuple[typing.Any, ...]) -> bool:
+    if len(members) == 2 and members[1] is ...:
+        return all(_fits(value, members[0]) for value in values)
+    return len(values) == len(members) and all(map(_fits, values, members))
 
 
 def _spelled(hint: typing.Any) -> str:
-    """An annotation in words: `str or None`, `'search' or 'full'`."""
-    if typing.get_origin(hint) is typing.Literal:
-        return " or ".join(repr(member) for member in typing.get_args(hint))
-    if typing.get_args(hint):
-        return " or ".join(_spelled(member) for member in typing.get_args(hint))
+    """An annotation in words: `str or None`, `'search' or 'full'`, `a list of str`."""
+    origin, members = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return " or ".join(repr(member) for member in members)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_spelled(member) for member in members)
+    if origin is tuple and members[-1] is ...:
+        return f"a list of {_spelled(members[0])}"
+    if origin is tuple:
+        return f"a list of {len(members)}: {', '.join(map(_spelled, members))}"
+    if origin is collections.abc.Callable:
+        return "a function"
+    if origin is not None:
+        return f"a mapping of {_spelled(members[0])} to {_spelled(members[1])}"
     return "None" if hint is type(None) else str(hint.__name__)
 
 

@@ -89,7 +89,7 @@ def summarise_scores(scores: Iterable[Score]) -> dict[str, float]:
     Returns:
         `rewards/{mean,std,min,max}` over the verdicts (NaN when there is none),
         `rewards/parsed_rate` = verdicts with a parsed answer / verdicts, the counts
-        `rewards/{graded,timed_out,failed}` and `rewards/failed/<kind>`,
+        `rewards/{graded,unparsed,timed_out,failed}` and `rewards/failed/<kind>`,
         `rewards/seconds/{mean,max}` over everything, and `rewards/parts/<name>/mean` over the
         verdicts that have that part.
     """
@@ -104,6 +104,7 @@ def summarise_scores(scores: Iterable[Score]) -> dict[str, float]:
         "rewards/max": float(values.max()),
         "rewards/parsed_rate": float(np.mean([float(s.parsed is not None) for s in verdicts] or [math.nan])),
         "rewards/graded": float(len(verdicts)),
+        "rewards/unparsed": float(sum(score.parsed is None for score in verdicts)),
         "rewards/timed_out": float(sum(score.timed_out for score in verdicts)),
         "rewards/failed": float(len(everything) - len(verdicts)),
         "rewards/seconds/mean": float(seconds.mean()),

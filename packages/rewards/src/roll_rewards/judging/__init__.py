@@ -1,0 +1,1 @@
+"""Language models as judges: templates, verdicts in their texts, and the endpoints that write them."""

@@ -1,0 +1,1 @@
+"""Reward models that run here: sequence classifiers of Hugging Face, in batches."""

@@ -1,0 +1,1 @@
+"""Comparing and describing plain text: overlap, repetition, scripts."""

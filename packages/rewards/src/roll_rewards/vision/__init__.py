@@ -1,0 +1,1 @@
+"""Measures of boxes in pictures."""
