@@ -69,13 +69,12 @@ class FakeActor:
         self._longest_s = longest_s
         self._version = 0
 
-    async def generate(self, request: GenerateRequest) -> Rollout:
+    async def generate(self, request: GenerateRequest, partial: Handle | None = None) -> Rollout:
         await asyncio.sleep(seconds_of(request.seed, self._longest_s))
         tokens = min(self._tokens, request.sampling.max_tokens)
         return Rollout(
             completion=CompletionName(request.seed, tokens),
-            tokens=tokens,
-            oldest_version=self._version,
+            versions=((self._version, tokens),),
             finish="stop",
         )
 

@@ -1,6 +1,7 @@
 """What simulating costs in CPU time: tickets a second, and how much of it is the scheduler's core."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from roll_scheduler import Generate, Grade, SchedulerCore
@@ -9,8 +10,10 @@ from roll_scheduler.simulator import (
     EngineModel,
     LognormalLengths,
     Setting,
+    Trainer,
     Workload,
     queue,
+    run_policy,
     simulate,
 )
 
@@ -47,6 +50,15 @@ def test_tickets_of_the_core_a_second(benchmark, replicas):
 def test_tickets_of_a_plain_queue_a_second(benchmark):
     what = setting(16)
     benchmark.pedantic(lambda: queue(what, steps=STEPS), rounds=3, warmup_rounds=1)
+    report(benchmark)
+
+
+def test_tickets_of_an_elastic_run_a_second(benchmark):
+    """Longest first, with devices that change sides and tickets that move."""
+    what = replace(setting(16), trainer=Trainer(sample_s=0.42, switch_s=5.0))
+    benchmark.pedantic(
+        lambda: run_policy("core-elastic", what, steps=STEPS, trainer_devices=8), rounds=2, warmup_rounds=1
+    )
     report(benchmark)
 
 

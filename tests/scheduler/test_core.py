@@ -366,7 +366,7 @@ def test_ticket_that_avoids_the_last_live_replica_runs_there_all_the_same():
     core = make_core(replicas={"a": 1, "b": 1})
     on_a, _ = admit_all(core)
     core.failed(on_a.ticket, "engine", "broken", 1.0)
-    core.replica_down("b", "died", 2.0)
+    core.replica_down("b", "wanted elsewhere", 2.0, planned=True)
     running = [item for item in core.pending(3.0) if item.state is TicketState.RUNNING]
     (commands,) = [finish(core, item.ticket) for item in running]
     assert commands[1].ticket == tickets(commands)[0]
@@ -374,7 +374,7 @@ def test_ticket_that_avoids_the_last_live_replica_runs_there_all_the_same():
 
 
 def test_no_replica_left_is_an_error_that_names_them():
-    core = make_core(replicas={"a": 4, "b": 4})
+    core = make_core(replicas={"a": 4, "b": 4}, quarantine_after=0)
     admit_all(core)
     core.replica_down("a", "died", 1.0)
     core.replica_down("b", "lent to training", 1.0)

@@ -1,7 +1,9 @@
-"""Placement: the heap of loads chooses as a look at every replica would."""
+"""Placement: the default router chooses as a look at every replica would, and slots are counted."""
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from roll_scheduler import SchedulerError
 from roll_scheduler.placement import ReplicaSlots
 
 
@@ -25,6 +27,7 @@ STEPS = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(STEPS, max_size=80))
 def test_it_takes_the_least_loaded_and_of_equals_the_one_that_came_up_first(steps):
     replicas, slots, running = ReplicaSlots({"a": 3}), {"a": 3}, {"a": 0}
@@ -46,11 +49,39 @@ def test_it_takes_the_least_loaded_and_of_equals_the_one_that_came_up_first(step
         assert replicas.full == all(running[name] == size for name, size in slots.items())
 
 
-def test_what_it_keeps_does_not_grow_with_the_tickets_that_pass():
-    replicas = ReplicaSlots({name: 100 for name in NAMES})
-    for _ in range(50):
-        taken = [replicas.take() for _ in range(400)]
-        assert replicas.take() is None
-        for name in taken:
-            replicas.release(name)
-    assert len(replicas._by_load) <= 4 * len(NAMES)
+def test_a_draining_replica_gets_nothing_until_it_is_wanted_again():
+    replicas = ReplicaSlots({"a": 2, "b": 2})
+    replicas.drain("a")
+    assert [replicas.take() for _ in range(3)] == ["b", "b", None]
+    assert not replicas.full
+    replicas.drain("a", on=False)
+    assert replicas.take() == "a"
+
+
+def test_a_replica_that_is_to_be_avoided_is_taken_when_all_others_drain():
+    replicas = ReplicaSlots({"a": 2, "b": 2})
+    replicas.drain("a")
+    assert replicas.take(frozenset({"b"})) == "b"
+
+
+def test_health_does_not_end_a_drain():
+    replicas = ReplicaSlots({"a": 2, "b": 2})
+    replicas.drain("a")
+    replicas.weigh("a", 1.0)
+    assert replicas.take() == "b"
+
+
+def test_a_replica_that_comes_back_drains_no_more():
+    replicas = ReplicaSlots({"a": 2, "b": 2})
+    replicas.drain("a")
+    replicas.down("a", "restart", returns=True)
+    replicas.up("a", 1)
+    replicas.drain("b")
+    assert replicas.take() == "a"
+
+
+@pytest.mark.parametrize("call", ["drain", "down"])
+def test_an_unknown_replica_is_named_with_those_there_are(call):
+    replicas = ReplicaSlots({"a": 2})
+    with pytest.raises(SchedulerError, match=r"'x' is not there; live replicas are \['a'\]"):
+        getattr(replicas, call)(*(("x",) if call == "drain" else ("x", "test")))

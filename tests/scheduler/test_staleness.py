@@ -1,9 +1,12 @@
 """Arithmetic of versions."""
 
+import math
+
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from roll_scheduler import admissible, choose_groups, may_train, staleness
+from roll_scheduler.staleness import groups_ahead, oldest_share
 
 
 def test_synchronous_bound_admits_one_batch():
@@ -99,3 +102,66 @@ def test_a_choice_is_refused_exactly_if_it_leaves_more_old_groups_than_later_bat
 @pytest.mark.parametrize("unfinished", [[], [0, 0, 3]])
 def test_the_synchronous_bound_never_waits(unfinished):
     assert choose([(3, 0), (3, 1)], unfinished, version=3, max_staleness=0) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("bound", "groups", "ahead", "share"),
+    [
+        (0, 8, 0, 8),
+        (0.5, 8, 4, 4),
+        (0.5, 3, 2, 2),
+        (1, 8, 8, 8),
+        (1.25, 8, 10, 2),
+        (2.0, 8, 16, 8),
+        (0.1, 30, 3, 3),
+    ],
+)
+def test_a_fraction_bounds_what_is_ahead_and_the_share_of_the_oldest(bound, groups, ahead, share):
+    sizes = {"groups_per_batch": groups, "max_staleness": bound}
+    assert (groups_ahead(**sizes), oldest_share(**sizes)) == (ahead, share)
+    assert admissible(**sizes, outstanding=0) == groups + ahead
+    assert may_train(version=9, oldest_version=9 - math.ceil(bound), max_staleness=bound)
+    assert not may_train(version=9, oldest_version=8 - math.ceil(bound), max_staleness=bound)
+
+
+def test_a_batch_takes_no_more_of_the_oldest_than_their_share():
+    assert choose([(0, 1), (0, 2), (1, 3), (1, 4)], [], version=1, max_staleness=0.5) == [1, 3]
+    assert choose([(0, 1), (0, 2)], [], version=1, max_staleness=0.5) == [1]
+
+
+def lost(groups, *, version, bound, size):
+    """How many groups expire if each batch from `version` on takes the oldest that it may."""
+    share, left, gone = oldest_share(groups_per_batch=size, max_staleness=bound), sorted(groups), 0
+    for at in range(version, version + math.ceil(bound) + 1):
+        gone += sum(oldest < at - math.ceil(bound) for oldest in left)
+        left = [oldest for oldest in left if oldest >= at - math.ceil(bound)]
+        expiring = [oldest for oldest in left if oldest == at - math.ceil(bound)]
+        younger = [oldest for oldest in left if oldest > at - math.ceil(bound)]
+        left = expiring[share:] + younger[max(0, size - len(expiring[:share])) :]
+    return gone + sum(oldest < version + 1 for oldest in left)
+
+
+@given(
+    ready=st.lists(st.integers(5, 9), max_size=6),
+    unfinished=st.lists(st.integers(5, 9), max_size=6),
+    bound=st.sampled_from([1, 2, 3, 0.5, 1.5, 2.4]),
+    size=st.integers(1, 4),
+)
+@settings(suppress_health_check=[HealthCheck.filter_too_much], deadline=None)
+def test_a_batch_waits_exactly_when_going_on_would_lose_a_group_that_waiting_saves(
+    ready, unfinished, bound, size
+):
+    """So the rule is as loose as it can be without dropping anything."""
+    version = 9
+    fresh = [oldest for oldest in ready if oldest >= version - math.ceil(bound)]
+    slow = [oldest for oldest in unfinished if oldest >= version - math.ceil(bound)]
+    pairs = [(oldest, number) for number, oldest in enumerate(fresh)]
+    chosen = choose(pairs, slow, version=version, max_staleness=bound, groups_per_batch=size)
+    taken = choose(pairs, [], version=version, max_staleness=bound, groups_per_batch=size)
+    assume(len(taken) == size)  # a smaller batch is made only of the last prompts
+    kept = [oldest for number, oldest in enumerate(fresh) if number not in taken]
+    # What is left expires below the next version's bound before the next batch.
+    now = lost([*kept, *slow], version=version + 1, bound=bound, size=size)
+    waiting = lost([*fresh, *slow], version=version, bound=bound, size=size)
+    assume(not waiting)  # admission sees to that, unless groups are over-provisioned
+    assert (chosen is None) == (now > 0)

@@ -8,7 +8,13 @@ from xml.etree import ElementTree
 import pytest
 from roll_scheduler.simulator import (
     POLICIES,
+    TRACES,
+    EngineModel,
+    LognormalLengths,
+    Setting,
     SimulationError,
+    Trainer,
+    Workload,
     bar_chart,
     gantt,
     json_report,
@@ -149,3 +155,32 @@ def test_the_scheduler_does_not_load_its_simulator():
     code = "import roll_scheduler, sys; print([m for m in sys.modules if 'simulator' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_changing_sides_costs_what_the_command_line_says(capsys, tmp_path):
+    took = []
+    for seconds in ("0", "7"):
+        report = tmp_path / f"{seconds}.json"
+        arguments = ["--policy", "core", "core-elastic", "rollpacker", "--switch-s", seconds]
+        assert main([*SMALL, *arguments, "--json", str(report)]) == 0
+        took.append([policy["total_s"] for policy in json.loads(report.read_text())["policies"]])
+    assert took[1][0] == pytest.approx(took[0][0] + 2 * 2 * 7)
+    assert all(slow > fast for fast, slow in zip(*took, strict=True))
+    assert main([*SMALL, "--switch-s", "-1"]) == 2
+    assert "Trainer.switch_s: got -1.0, allowed is >= 0" in capsys.readouterr().err
+    assert main([*SMALL, "--policy", "core-elastic=2"]) == 2
+    assert "got extra=2.0, allowed is 0 to 1" in capsys.readouterr().err
+
+
+def test_the_gantt_shows_which_replicas_are_lent():
+    setting = Setting(
+        workload=Workload(LognormalLengths(TRACES["C"], seed=0)),
+        engines=(EngineModel(slots=4, base_s=0.010, sequence_s=50e-6),) * 2,
+        groups_per_batch=4,
+        group_size=4,
+        trainer=Trainer(sample_s=2.0),
+    )
+    result = run_policy("core-elastic", setting, steps=2, trainer_devices=1, record_spans=True)
+    shown = gantt(result)
+    assert shown.count("is lent") == len(result.lent) >= 4
+    assert "training of step" not in shown

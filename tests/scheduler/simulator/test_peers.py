@@ -100,6 +100,30 @@ def test_the_static_split_waits_for_the_fullest_replica(table_setting):
     assert longest_first(setting, steps=1).total_s == 6.0
 
 
+def test_the_stream_trainer_gets_half_of_the_replicas_once_a_round(table_setting):
+    trainer = Trainer(sample_s=4.0)
+    setting = table_setting([[1], [1], [8], [8]], workers=2, slots=4, trainer=trainer)
+    assert tail_rounds(setting, steps=1, eta=1.0).total_s == 8.0 + 16.0 / 2
+    # Half is done at 1; from then on one device trains, 7 s by the end of the rollout, both the other 9.
+    result = tail_rounds(setting, steps=1, eta=1.0, stream="fits")
+    assert result.total_s == 8.0 + 9.0 / 2
+    assert result.steps[0].rollout_s == 8.0 and result.step_bound_s <= result.total_s
+    slower = Trainer(sample_s=4.0, switch_s=1.0)
+    slow = table_setting([[1], [1], [8], [8]], workers=2, slots=4, trainer=slower)
+    # The half is there at 2 and has done 6; the other comes at 9, when 9 are left; both go back after it.
+    assert tail_rounds(slow, steps=1, eta=1.0, stream="fits").total_s == 9.0 + 9.0 / 2 + 1.0
+
+
+def test_the_stream_trainer_waits_for_room_unless_it_may_queue(table_setting):
+    setting = table_setting([[1], [1], [8], [8], [8], [8]], workers=2, slots=3, trainer=Trainer(sample_s=4.0))
+    off, fits, queues = (
+        tail_rounds(setting, steps=1, eta=1.0, stream=stream) for stream in ("off", "fits", "queues")
+    )
+    assert fits.total_s == off.total_s == 8.0 + 24.0 / 2
+    assert queues.steps[0].rollout_s > 8.0
+    assert queues.steps[0].sampled_tokens == 2 * 1 + 4 * 8
+
+
 def test_partial_rollouts_go_on_with_the_tokens_they_have(table_setting):
     setting = table_setting([[2], [9]], slots=2, groups=1)
     result = partial_rollout(setting, steps=4, pool=2.0)
@@ -187,6 +211,7 @@ def test_tail_rounds_gain_about_what_rollpacker_publishes_on_lengths_like_theirs
     ("call", "says"),
     [
         (lambda make: tail_rounds(make(), steps=1, eta=0.5), "eta=0.5, allowed is >= 1"),
+        (lambda make: tail_rounds(make(), steps=1, stream="fits"), "with 1 replica, allowed are >= 2"),
         (lambda make: partial_rollout(make(), steps=1, pool=0.5), "pool=0.5, allowed is >= 1"),
         (lambda make: capacity(make(), steps=1), "devices of its own"),
         (lambda make: capacity(make(), steps=1, staleness=-1), "staleness=-1, allowed is >= 0"),

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from roll_scheduler.errors import SchedulerError
+from roll_scheduler.partial import VersionSpan
 from roll_scheduler.ticket import Ticket
 
 __all__ = ["Batch", "Generated", "Graded", "Group", "Member"]
@@ -19,15 +21,28 @@ class Generated(Generic[C]):
 
     Attributes:
         completion: The completion or a reference to it; the scheduler does not look inside.
-        tokens: Number of sampled tokens.
-        oldest_version: Oldest policy version that sampled one of its tokens.
+        tokens: Number of sampled tokens, with partial rollouts those of earlier parts included.
+        oldest_version: Oldest policy version that sampled one of the tokens of this call.
         truncated: Whether it ended at the length limit.
+        spans: With partial rollouts: the versions of the tokens of this call, in their order; () stands for
+            all of them at `oldest_version`.
+        finished: False, with partial rollouts only: it was stopped and is to go on later. An unfinished call
+            that was not asked to stop has to have sampled a token.
+
+    Raises:
+        SchedulerError: If the number of tokens is negative.
     """
 
     completion: C
     tokens: int
     oldest_version: int
     truncated: bool
+    spans: tuple[VersionSpan, ...] = ()
+    finished: bool = True
+
+    def __post_init__(self) -> None:
+        if self.tokens < 0:
+            raise SchedulerError(f"Generated.tokens: got {self.tokens}, allowed is >= 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +61,19 @@ class Graded(Generic[S]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member(Generic[C, S]):
-    """One graded completion of a group. `ticket` is that of the attempt that succeeded."""
+    """One graded completion of a group.
+
+    Attributes:
+        ticket: That of the attempt that succeeded.
+        generated: As the last call returned it.
+        graded: Its score.
+        spans: Versions of all its tokens, run-length encoded, with partial rollouts; otherwise empty.
+    """
 
     ticket: Ticket
     generated: Generated[C]
     graded: Graded[S]
+    spans: tuple[VersionSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +99,8 @@ class Batch(Generic[P, C, S]):
         groups: Sorted by id.
         version: Policy version at delivery.
         failures: Failed attempts since the last batch, by kind, for example `{"deadline": 1}`.
-        dropped: Groups dropped since the last batch, by reason: `"failed"`, `"stale"`, `"filter:<name>"`.
+        dropped: Groups dropped since the last batch, by reason: `"failed"`, `"stale"`, `"filter:<name>"`,
+            `"surplus"`, `"quarantined"`.
     """
 
     groups: tuple[Group[P, C, S], ...]

@@ -1,10 +1,13 @@
-"""Tests that any group filter can be run through; for whoever writes one."""
+"""Tests that any filter, and any part of a snapshot, can be run through; for whoever writes one."""
+
+import json
 
 import numpy as np
 
-from roll_scheduler.group_filter import GroupFilter
+from roll_scheduler.group_filter import BatchFilter, GroupFilter
+from roll_scheduler.snapshot import StatefulPart
 
-__all__ = ["check_filter"]
+__all__ = ["check_batch_filter", "check_filter", "check_part"]
 
 GROUPS = (
     [0.0],
@@ -30,6 +33,45 @@ def check_filter(group_filter: GroupFilter) -> list[str]:
         for truncated in (np.zeros(len(rewards), dtype=np.bool_), np.arange(len(rewards)) % 2 == 0):
             problems += _check_keep(group_filter, np.array(rewards), truncated)
     return problems
+
+
+def check_batch_filter(batch_filter: BatchFilter) -> list[str]:
+    """Sentences that say what is wrong with a batch filter; empty if it may be used.
+
+    Checked for batches of 1 to 7 groups: the pool is at least a batch, and `choose` picks one to a batch of
+    different groups that are there, of a whole pool a full batch, the same ones again.
+    """
+    problems: list[str] = []
+    for most in range(1, 8):
+        pool = batch_filter.pool(most)
+        if pool < most:
+            problems.append(f"pool({most}) is {pool}, allowed is at least {most}")
+        for count in (1, most, pool):
+            values = [np.array([0.0, number % 3, 1.0]) for number in range(count)]
+            chosen = batch_filter.choose(values, min(most, count))
+            call = f"choose of {count} groups, at most {min(most, count)}, gave {list(chosen)}"
+            if not 1 <= len(set(chosen)) == len(chosen) <= most or not set(chosen) <= set(range(count)):
+                problems.append(f"{call}: allowed are different ones that are there")
+            elif count == pool and len(chosen) < most:
+                problems.append(f"{call}: a whole pool has to give a full batch of {most}")
+            if list(batch_filter.choose(values, min(most, count))) != list(chosen):
+                problems.append(f"{call}, then others")
+    return problems
+
+
+def check_part(part: StatefulPart) -> list[str]:
+    """Sentences that say what is wrong with a part of a snapshot; empty if it may be used.
+
+    Checked: its state survives JSON, and is the same after it was restored.
+    """
+    try:
+        state = part.state()
+        written = json.dumps(state, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        return [f"state() is not JSON: {error}"]
+    part.restore(json.loads(written))
+    again = json.dumps(part.state(), allow_nan=False)
+    return [] if again == written else [f"state() was {written[:200]}, after restore {again[:200]}"]
 
 
 def _check_keep(group_filter: GroupFilter, values: np.ndarray, truncated: np.ndarray) -> list[str]:

@@ -4,22 +4,39 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias
 
-from roll_scheduler.command import Abort, Command, Cut, Drop, Generate, Grade
+from roll_scheduler.attempts import Attempts
+from roll_scheduler.command import Command, Cut, Drop
+from roll_scheduler.departures import Departures
 from roll_scheduler.dispatch import DispatchQueue
+from roll_scheduler.environment_limits import EnvironmentLimits
 from roll_scheduler.errors import SchedulerError
-from roll_scheduler.flight import DeadlineQueue, Flight, longest_pending
+from roll_scheduler.flight import FlightGroup, longest_pending
 from roll_scheduler.groups import GroupBook
 from roll_scheduler.ledger import Ledger
+from roll_scheduler.longest_first import LengthEstimator
 from roll_scheduler.metrics import scheduler_metrics
+from roll_scheduler.partial import VersionSpan
 from roll_scheduler.placement import ReplicaSlots
 from roll_scheduler.policy import SchedulerPolicy
-from roll_scheduler.snapshot import SchedulerSnapshot, cursor
-from roll_scheduler.staleness import admissible, may_train
+from roll_scheduler.prompt_traits import NO_TRAITS, PromptTraits
+from roll_scheduler.quarantine import Quarantine
+from roll_scheduler.rounds import Rounds
+from roll_scheduler.router import Router
+from roll_scheduler.routers.catalogue import ROUTERS
+from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart, cursor
 from roll_scheduler.ticket import PendingTicket, Ticket, TicketState
 
-__all__ = ["SchedulerCore"]
+__all__ = ["PauseMode", "SchedulerCore"]
+
+PauseMode: TypeAlias = Literal["keep", "abort", "stop"]
+"""What becomes of running generations in a pause, see `SchedulerCore.pause`."""
+
+ESTIMATOR = "lengths"
+"""Name of the length predictor among the parts of a snapshot."""
 
 
 class SchedulerCore:
@@ -33,9 +50,14 @@ class SchedulerCore:
         replicas: Slots by name, in the order of preference among equally loaded ones.
         run_seed: Seed that ticket seeds derive from.
         resume: Where to go on; None begins with group 0 at version 0.
+        router: Which replica takes a ticket, instead of the policy's `router`; empty, and this core's alone.
+        estimator: Predicts lengths; None makes a `LengthPredictor` where the policy needs one.
+        traits: What is known of a group's prompt, by group id.
+        tag: The tag of a group's environment, by group id, for the policy's `concurrency`.
 
     Raises:
-        SchedulerError: If `replicas` is empty or one has no slot.
+        SchedulerError: If `replicas` is empty or one has no slot, or the snapshot is of another
+            configuration.
     """
 
     def __init__(
@@ -45,53 +67,85 @@ class SchedulerCore:
         replicas: Mapping[str, int],
         run_seed: int = 0,
         resume: SchedulerSnapshot | None = None,
+        router: Router | None = None,
+        estimator: LengthEstimator | None = None,
+        traits: Callable[[int], PromptTraits] | None = None,
+        tag: Callable[[int], str] | None = None,
     ) -> None:
         start = SchedulerSnapshot() if resume is None else resume
+        self._fingerprint = {**policy.fingerprint(), "run_seed": str(run_seed)}
+        start.check(self._fingerprint)
         self._policy = policy
-        self._replicas = ReplicaSlots(replicas)
+        self._tag = tag
+        self._traits = traits
+        self._replicas = ReplicaSlots(replicas, router or ROUTERS[policy.router](run_seed, policy.kv_tokens))
         self._skipped = frozenset(start.resolved)
         self.next_group = start.first_group
-        self.version = start.version
-        self.ledger = Ledger(ends=start.ends, totals=start.totals)
-        self._exhausted = False
-        self._in_training = 0
-        self._collecting = False
-        self._long_round = False
-        self._book = GroupBook(policy, replicas=self._replicas, ledger=self.ledger, run_seed=run_seed)
-        self._queue = DispatchQueue(self._replicas)
-        self._generating = DeadlineQueue(TicketState.RUNNING, policy.generate_deadline_s)
-        self._grading = DeadlineQueue(TicketState.GRADING, policy.grade_deadline_s)
-        self._to_defer = dict.fromkeys(start.deferred, 1)
+        self.ledger = ledger = Ledger(ends=start.ends, totals=start.totals)
+        queue = DispatchQueue(self._replicas, policy, estimator=estimator, informs=router is not None)
+        learned: object = queue.estimator
+        if isinstance(learned, StatefulPart) and ESTIMATOR in start.parts:
+            learned.restore(start.parts[ESTIMATOR])
+        self._queue = queue
+        self._quarantine = Quarantine(policy.quarantine_after, dict(start.suspects))
+        for name, slots in replicas.items():
+            self._quarantine.up(name, slots)
+        limits = EnvironmentLimits(policy.concurrency)
+        self._departures = departures = Departures(
+            self._replicas, queue, quarantine=self._quarantine, limits=limits
+        )
+        self._book = book = GroupBook(
+            policy,
+            departures=departures,
+            ledger=ledger,
+            run_seed=run_seed,
+            version=start.version,
+            opened=self._opened,
+        )
+        self._attempts = attempts = Attempts(
+            policy,
+            book=book,
+            departures=departures,
+            queue=queue,
+            quarantine=self._quarantine,
+            ledger=ledger,
+            anchor_s=start.grading_anchor_s,
+        )
+        self._rounds = Rounds(
+            policy, book=book, departures=departures, attempts=attempts, ledger=ledger, resume=start
+        )
+
+    @property
+    def version(self) -> int:
+        """Policy version that was published last."""
+        return self._book.version
 
     @property
     def room(self) -> int:
-        """Number of groups that may be admitted now; 0 when there are no prompts or too many failures."""
-        if self._exhausted or self.ledger.verdict(self._policy) is not None:
-            return 0
-        return admissible(
-            groups_per_batch=self._policy.groups_per_batch,
-            max_staleness=self._policy.max_staleness,
-            outstanding=len(self._book.groups) + self._in_training,
-            extra=self._policy.extra_groups if self._speculates else 0,
-        )
+        """Number of groups that may be admitted; 0 in a pause, without prompts, with too many failures."""
+        return self._rounds.room
 
     @property
     def next_deadline(self) -> float | None:
         """Time at which `tick` next has something to do, None if nothing runs."""
-        times = [at for at in (self._generating.next_at(), self._grading.next_at()) if at is not None]
-        return min(times, default=None)
+        return self._attempts.next_deadline
 
     def snapshot(self) -> SchedulerSnapshot:
         """Where a later core has to go on; groups that were delivered count as trained."""
-        deferred = (*self._book.deferred, *self._to_defer)
+        deferred = self._rounds.deferred
         first, resolved = cursor(self.next_group, [*self._book.groups, *deferred], self._skipped)
+        estimator = self._queue.estimator
         return SchedulerSnapshot(
             first_group=first,
             resolved=resolved,
-            deferred=tuple(sorted(deferred)),
+            deferred=deferred,
             version=self.version,
             ends=dict(self.ledger.ends),
-            totals=dict(self.ledger.totals),
+            totals=dict(self.ledger.totals + Counter(trained=self._rounds.training)),
+            suspects=self._quarantine.losses(self._book.groups.values()),
+            grading_anchor_s=self._attempts.anchor_s,
+            fingerprint=self._fingerprint,
+            parts={ESTIMATOR: estimator.state()} if isinstance(estimator, StatefulPart) else {},
         )
 
     def pass_over(self) -> bool:
@@ -103,23 +157,13 @@ class SchedulerCore:
 
     def open_batch(self) -> None:
         """The consumer asks for the next batch: it is done with the one before. `refill` comes next."""
-        self._in_training = 0
-        self._collecting = True
-        waiting = len(self._book.deferred)
-        self._long_round = waiting >= self._policy.groups_per_batch or (self._exhausted and waiting > 0)
+        self._rounds.open()
 
     def refill(self, now: float) -> list[Command]:
-        """Sends deferred groups out again where there is room: in their round, or when no prompt is left."""
-        if not (self._collecting and self._book.deferred and (self._long_round or self._exhausted)):
-            return []
-        self._long_round = True
-        while self._book.deferred and len(self._book.groups) < self._policy.groups_per_batch:
-            group_id = next(iter(self._book.deferred))
-            attempt = self._book.deferred.pop(group_id)
-            self._queue.extend(
-                self._book.open(group_id, now, members=self._policy.group_size, attempt=attempt)
-            )
-        return self._dispatch(now)
+        """Sends out what may go without a new prompt: deferred groups where there is room, in their round or
+        when no prompt is left, and what was stopped for the batch before."""
+        commands, more = self._rounds.refill(now)
+        return commands + self._dispatch(now) if more else commands
 
     def admit(self, now: float) -> list[Command]:
         """The next prompt was taken; its group is the `next_group` of before this call.
@@ -134,90 +178,139 @@ class SchedulerCore:
                 f"group {self.next_group} cannot be admitted: {len(self._book.groups)} are outstanding"
             )
         group_id, self.next_group = self.next_group, self.next_group + 1
-        if group_id in self._to_defer:
-            self._book.deferred[group_id] = self._to_defer.pop(group_id)
-            return []
-        members = self._policy.group_size + (self._policy.extra_members if self._speculates else 0)
-        self._queue.extend(self._book.open(group_id, now, members=members))
+        self._rounds.admit(group_id, now)
         return self._dispatch(now)
 
     def exhaust(self) -> None:
         """There are no more prompts."""
-        self._exhausted = True
+        self._rounds.exhausted = True
+
+    def pause(self, mode: PauseMode, now: float) -> list[Command]:
+        """From now on nothing is sent out and no prompt admitted, until `resume`. Grading goes on.
+
+        Args:
+            mode: What becomes of running generations. `"keep"`: they go on. `"abort"`: they are aborted and
+                sent out again after the pause, a new attempt with the same seed, at no cost of a retry.
+                `"stop"`, with partial rollouts: they are stopped and go on with what they have. A second
+                pause may be of another mode.
+            now: Time.
+
+        Raises:
+            SchedulerError: If the mode is not known, or `"stop"` without partial rollouts.
+        """
+        allowed = ("keep", "abort", "stop") if self._policy.partial else ("keep", "abort")
+        if mode not in allowed:
+            raise SchedulerError(
+                f"pause: got mode {mode!r}, allowed is {', '.join(allowed)} with this policy"
+            )
+        self._rounds.paused = True
+        if mode == "keep":
+            return []
+        running = self._book.running()
+        if mode == "stop":
+            return self._attempts.stop(running, "pause", now)
+        self.ledger.totals["recalled"] += len(running)
+        return self._attempts.call_back(running, "pause", now)
+
+    def resume(self, now: float) -> list[Command]:
+        """The pause is over; without one, nothing changes."""
+        self._rounds.paused = False
+        return self._dispatch(now)
 
     def replica_up(self, name: str, slots: int, now: float) -> list[Command]:
         """A replica joined."""
         self._replicas.up(name, slots)
+        self._quarantine.up(name, slots)
         return self._dispatch(now)
 
-    def replica_down(self, name: str, reason: str, now: float, *, returns: bool = False) -> list[Command]:
+    def replica_down(
+        self, name: str, reason: str, now: float, *, returns: bool = False, planned: bool = False
+    ) -> list[Command]:
         """A replica left or died: what runs on it is sent out again elsewhere, which costs no retry.
 
-        If it `returns`, tickets may wait for it even when no other is left.
+        Args:
+            name: The replica.
+            reason: For messages.
+            now: Time.
+            returns: Whether it comes back; tickets may wait for it even when no other is left.
+            planned: It is wanted elsewhere and works still: nobody is suspected, and with partial rollouts
+                what runs is stopped and goes on elsewhere with what it has.
         """
         self._replicas.down(name, reason, returns=returns)
-        commands: list[Command] = []
-        orphans = [flight for flight in self._book.flights.values() if flight.replica == name]
-        for flight in orphans:
-            commands.append(Abort(ticket=flight.ticket, reason="replica"))
-            self._book.next_attempt(flight, TicketState.WAITING, now)
-        self._queue.take_back(orphans)
-        self.ledger.totals["redispatched"] += len(orphans)
-        return commands + self._dispatch(now)
+        self._quarantine.down(name)
+        self._queue.replica_down(name)
+        running = [flight for flight in self._book.flights.values() if flight.replica == name]
+        leave = self._attempts.vacate if planned else self._attempts.lose_replica
+        return leave(running, now) + self._dispatch(now)
+
+    def replica_drains(self, name: str, now: float, *, on: bool = True) -> list[Command]:
+        """A replica gets nothing new, or, with `on` False, takes its share again; what runs there goes on."""
+        self._replicas.drain(name, on=on)
+        return self._dispatch(now)
 
     def generated(
-        self, ticket: Ticket, *, tokens: int, oldest_version: int, truncated: bool, now: float
+        self,
+        ticket: Ticket,
+        *,
+        tokens: int,
+        oldest_version: int,
+        truncated: bool,
+        now: float,
+        spans: Sequence[VersionSpan] = (),
     ) -> list[Command]:
-        """A generation finished."""
+        """A generation finished; the arguments are those of `Generated`.
+
+        Raises:
+            SchedulerError: With partial rollouts: if tokens and spans do not fit what is kept.
+        """
         flight = self._book.awaited(ticket, TicketState.RUNNING)
         if flight is None:
             return []
-        self._book.leave_replica(flight)
-        flight.took = now - flight.since
-        self.ledger.totals["tokens"] += tokens
-        sent_at, flight.oldest, flight.truncated = flight.oldest, oldest_version, truncated
-        if sent_at != oldest_version:
-            self._book.ages.changed(flight.group)
-        if not self._fresh(oldest_version):
-            flight.state = TicketState.READY
-            return self._book.drop(flight.group, "stale", now) + self._dispatch(now)
-        return [self._start_grading(flight, now), *self._dispatch(now)]
+        commands = self._attempts.generated(
+            flight, tokens=tokens, oldest_version=oldest_version, truncated=truncated, now=now, spans=spans
+        )
+        return commands + self._dispatch(now)
+
+    def stopped(
+        self,
+        ticket: Ticket,
+        *,
+        tokens: int,
+        oldest_version: int,
+        now: float,
+        spans: Sequence[VersionSpan] = (),
+    ) -> list[Command]:
+        """A generation ended unfinished, with what it has; it goes on later. See `Generated`.
+
+        Raises:
+            SchedulerError: Without partial rollouts, or if tokens and spans do not fit what is kept.
+        """
+        flight = self._book.awaited(ticket, TicketState.RUNNING)
+        if flight is None:
+            return []
+        commands = self._attempts.stopped(
+            flight, tokens=tokens, oldest_version=oldest_version, now=now, spans=spans
+        )
+        return commands + self._dispatch(now)
 
     def graded(self, ticket: Ticket, *, value: float, now: float) -> list[Command]:
         """A grading finished."""
         flight = self._book.awaited(ticket, TicketState.GRADING)
         if flight is None:
             return []
-        if not math.isfinite(value):
-            return self.failed(ticket, "value", f"the reward of ticket {ticket.id} is {value}", now)
-        flight.value = value
-        flight.state = TicketState.READY
-        return self._book.settle(flight, now) + self._dispatch(now)
+        commands = self._attempts.graded(flight, value=value, now=now)
+        # A slot is free only if something was aborted or a generation has to be tried again.
+        return commands + self._dispatch(now) if commands else commands
 
     def failed(self, ticket: Ticket, kind: str, message: str, now: float) -> list[Command]:
         """A generation or grading ended without a result: that is tried again, then the member is dropped."""
         flight = self._book.awaited(ticket, TicketState.RUNNING, TicketState.GRADING)
         if flight is None:
             return []
-        self.ledger.failure(kind, message)
-        flight.failures += 1
-        again = flight.failures <= self._policy.retries
-        if again:
-            self.ledger.totals["retried"] += 1
-        if flight.state is TicketState.GRADING and again:
-            self._book.next_attempt(flight, TicketState.GRADING, now)
-            return [self._start_grading(flight, now)]
-        if flight.replica is not None:
-            flight.avoid |= {flight.replica}
-            self._book.leave_replica(flight)
-        if again:
-            self._book.next_attempt(flight, TicketState.WAITING, now)
-            self._queue.retry(flight)
-            return self._dispatch(now)
-        return self._book.lose(flight, now) + self._dispatch(now)
+        return self._attempts.failed(flight, kind, message, now) + self._dispatch(now)
 
     def publish(self, version: int, now: float) -> list[Command]:
-        """New weights were published; groups that cannot be trained on any more are dropped.
+        """New weights were published; groups that cannot be trained on any more are dropped or requeued.
 
         Raises:
             SchedulerError: If the version is lower than the current one.
@@ -226,28 +319,13 @@ class SchedulerCore:
             raise SchedulerError(
                 f"publish: got version {version}, allowed is at least the current {self.version}"
             )
-        self.version = version
-        commands: list[Command] = []
-        for group in list(self._book.groups.values()):
-            sampled_at = group.sampled_at()
-            if sampled_at is None or self._fresh(sampled_at):
-                continue
-            commands += self._book.drop(group, "stale", now)
-        return commands + self._dispatch(now)
+        self._book.version = version
+        return self._book.expire(now) + self._dispatch(now)
 
     def tick(self, now: float) -> list[Command]:
         """Time passed: attempts whose deadline is over are aborted and have failed with kind `"deadline"`."""
-        commands: list[Command] = []
-        for queue, doing in ((self._generating, "generation"), (self._grading, "grading")):
-            for flight in queue.pop_expired(now):
-                ticket = flight.ticket
-                if flight.state not in (TicketState.RUNNING, TicketState.GRADING):
-                    continue
-                where = "" if flight.replica is None else f" on replica {flight.replica!r}"
-                message = f"{doing} of ticket {ticket.id} took longer than {queue.seconds} s{where}"
-                commands.append(Abort(ticket=ticket, reason="deadline"))
-                commands += self.failed(ticket, "deadline", message, now)
-        return commands
+        commands = self._attempts.tick(now)
+        return commands + self._dispatch(now) if commands else []
 
     def take_batch(self, now: float = math.nan) -> Cut | None:
         """The next batch if it is complete; smaller, maybe empty, when the prompts are exhausted.
@@ -261,16 +339,7 @@ class SchedulerCore:
             SchedulerError: A ticket waits, no replica is left and none returns.
         """
         self._check()
-        book, wanted = self._book, self._policy.groups_per_batch
-        last = self._exhausted and len(book.ready) == len(book.groups) and not book.deferred
-        if len(book.ready) < wanted and not last:
-            return None
-        if book.ages.must_wait(self.version, self._policy):
-            return None
-        oldest_first = sorted(book.ready.values(), key=lambda group: (group.oldest, group.id))
-        chosen = sorted(group.id for group in oldest_first[:wanted])
-        self._in_training, self._collecting = len(chosen), False
-        return book.cut(chosen, self.version, now, leave=self._policy.max_staleness > 0)
+        return self._rounds.take(now)
 
     def close(self) -> list[Command]:
         """Ends every ticket that has not ended."""
@@ -292,50 +361,28 @@ class SchedulerCore:
         return sum(flight.state is not TicketState.READY for flight in self._book.flights.values())
 
     def metrics(self, now: float) -> dict[str, float]:
-        """Numbers of this moment and of the run, named `scheduler/...`."""
-        return scheduler_metrics(
-            self.pending(now),
-            self.ledger.totals,
-            {
-                "outstanding_groups": float(len(self._book.groups)),
-                "ready_groups": float(len(self._book.ready)),
-                "waiting_long_groups": float(len(self._book.deferred)),
-                "replicas": float(len(self._replicas)),
-                "staleness": self._book.mean_staleness,
-                **self.ledger.length_bias(),
-            },
-        )
+        """Numbers of this moment and of the run, see `roll_scheduler.metrics`."""
+        gauges = {
+            **self._rounds.gauges(),
+            "outstanding_groups": float(len(self._book.groups)),
+            "ready_groups": float(len(self._book.ready)),
+            "waiting_long_groups": float(len(self._book.deferred)),
+            **self._queue.gauges(self._book.flights.values(), now),
+            "staleness": self._book.mean_staleness,
+            **self.ledger.length_bias(),
+        }
+        return scheduler_metrics(self._book.flights.values(), self.ledger.totals, gauges, now=now)
 
     def _dispatch(self, now: float) -> list[Command]:
         commands: list[Command] = []
-        while (placed := self._queue.pop()) is not None:
-            commands.append(self._start(*placed, now))
+        while (placed := self._departures.next(now)) is not None:
+            commands.append(self._attempts.start(*placed, now))
         return commands
 
-    def _start(self, flight: Flight, replica: str, now: float) -> Generate:
-        flight.state, flight.replica, flight.since = TicketState.RUNNING, replica, now
-        flight.oldest = self.version
-        self._book.ages.sent(flight.group, self.version)
-        self._generating.push(flight, now)
-        return Generate(ticket=flight.ticket, replica=replica)
-
-    def _start_grading(self, flight: Flight, now: float) -> Grade:
-        flight.state, flight.since = TicketState.GRADING, now
-        self._grading.push(flight, now)
-        return Grade(ticket=flight.ticket)
-
-    @property
-    def _speculates(self) -> bool:
-        """Whether what is admitted now may be more than needed: in an asynchronous run always, otherwise in
-        the short rounds."""
-        if self._policy.over_provision is None:
-            return False
-        return self._policy.max_staleness > 0 or (self._collecting and not self._long_round)
-
-    def _fresh(self, oldest_version: int) -> bool:
-        return may_train(
-            version=self.version, oldest_version=oldest_version, max_staleness=self._policy.max_staleness
-        )
+    def _opened(self, group: FlightGroup) -> None:
+        self._quarantine.opened(group)
+        group.tag = self._tag(group.id) if self._tag else ""
+        group.traits = self._traits(group.id) if self._traits else NO_TRAITS
 
     def _check(self) -> None:
         error = self.ledger.verdict(self._policy)

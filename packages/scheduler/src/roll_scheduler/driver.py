@@ -6,18 +6,24 @@ The trainer's loop calls `next_batch` and `publish`; a watchdog calls `pending` 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace as with_fields
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from roll_scheduler.batch import Batch, Generated, Graded, Group, Member
-from roll_scheduler.command import Abort, Command, Cut, Defer, Deliver, Drop, Generate, Grade
-from roll_scheduler.core import SchedulerCore
-from roll_scheduler.errors import DeadlineExceeded, SchedulerError, TicketFailed
+from roll_scheduler.batch import Batch, Generated, Graded
+from roll_scheduler.calls import Stage
+from roll_scheduler.command import Command
+from roll_scheduler.core import ESTIMATOR, PauseMode, SchedulerCore
+from roll_scheduler.errors import DeadlineExceeded, SchedulerError
+from roll_scheduler.longest_first import LengthEstimator
+from roll_scheduler.part import Part
 from roll_scheduler.policy import SchedulerPolicy
-from roll_scheduler.snapshot import SchedulerSnapshot
+from roll_scheduler.prompt_traits import PromptTraits
+from roll_scheduler.router import Router
+from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart, restore_parts
 from roll_scheduler.ticket import PendingTicket, Ticket
+from roll_scheduler.work import Work
 
 __all__ = ["RolloutScheduler"]
 
@@ -44,40 +50,75 @@ class RolloutScheduler(Generic[P, C, S]):
         prompts: Taken one by one, as there is room; each occurrence makes a group.
         generate: Called with ticket, prompt and replica name. Raises `TicketFailed` if there is no result.
             A cancelled call should stop the generation.
+        generate_part: Instead of `generate`, where the policy has `partial`: called with a `Part` besides,
+            which holds what an earlier call returned, and says when this one is to stop.
         grade: Called with ticket, prompt and completion. Raises `TicketFailed` if there is no verdict.
         replicas: Slots (tickets at a time) by name.
         policy: Sizes and bounds.
         run_seed: Seed that ticket seeds derive from.
         resume: A snapshot to go on from; `prompts` then begins with that of its `first_group`.
+        traits: What is known of a prompt: a key that later epochs share, a session, its length.
+        router: Which replica takes a ticket, instead of the policy's `router`; empty, and this one's alone.
+        estimator: Predicts lengths; None makes a `LengthPredictor` where the policy needs one.
+        tag: The environment of a prompt, for the policy's `concurrency`.
+        observe: Called with the prompt and the rewards of each group that ends, also of those that a filter
+            refused: what a curriculum has to know.
+        parts: What else goes into snapshots and comes back with `resume`, by name; not `"lengths"`, which is
+            the length predictor's.
         clock: Seconds, monotonic; deadlines and ages are measured by it.
 
     Raises:
-        SchedulerError: If `replicas` is empty or one has no slot.
+        SchedulerError: If `replicas` is empty or one has no slot, the snapshot is of another configuration,
+            or the policy has `partial` without `generate_part` or the other way round.
     """
 
     def __init__(
         self,
         *,
         prompts: Iterable[P],
-        generate: Callable[[Ticket, P, str], Awaitable[Generated[C]]],
+        generate: Callable[[Ticket, P, str], Awaitable[Generated[C]]] | None = None,
+        generate_part: Callable[[Ticket, P, str, Part[C]], Awaitable[Generated[C]]] | None = None,
         grade: Callable[[Ticket, P, C], Awaitable[Graded[S]]],
         replicas: Mapping[str, int],
         policy: SchedulerPolicy,
         run_seed: int = 0,
         resume: SchedulerSnapshot | None = None,
+        traits: Callable[[P], PromptTraits] | None = None,
+        router: Router | None = None,
+        estimator: LengthEstimator | None = None,
+        tag: Callable[[P], str] | None = None,
+        observe: Callable[[P, list[float]], None] | None = None,
+        parts: Mapping[str, StatefulPart] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._core = SchedulerCore(policy, replicas=replicas, run_seed=run_seed, resume=resume)
-        self._group_size = policy.group_size
+        self._work: Work[P, C, S] = Work(
+            generate=generate,
+            generate_part=generate_part,
+            grade=grade,
+            policy=policy,
+            finished=self._finished,
+        )
+        prompt = self._work.store.prompt
+        self._work.store.observe = observe
+        self._core = SchedulerCore(
+            policy,
+            replicas=replicas,
+            run_seed=run_seed,
+            resume=resume,
+            router=router,
+            estimator=estimator,
+            traits=None if traits is None else lambda group: traits(prompt(group)),
+            tag=None if tag is None else lambda group: tag(prompt(group)),
+        )
+        self._parts = dict(parts or {})
+        if ESTIMATOR in self._parts:
+            raise SchedulerError(f"parts: got {ESTIMATOR!r}, allowed is any other name")
+        if resume is not None:
+            saved = {name: state for name, state in resume.parts.items() if name != ESTIMATOR}
+            restore_parts(self._parts, saved)
+        self._policy = policy
         self._prompts: Iterator[P] = iter(prompts)
-        self._generate = generate
-        self._grade = grade
         self._clock = clock
-        self._prompt_of: dict[int, P] = {}
-        self._generated: dict[int, dict[int, Generated[C]]] = {}
-        self._graded: dict[int, dict[int, Graded[S]]] = {}
-        self._tasks: dict[int, asyncio.Task[Any]] = {}
-        self._aborted: set[asyncio.Task[Any]] = set()
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -104,7 +145,11 @@ class RolloutScheduler(Generic[P, C, S]):
         Groups that were delivered count as trained, so take it between the training of a batch and the next
         `next_batch`; what is pending then is generated again.
         """
-        return self._at_close or self._core.snapshot()
+        if self._at_close is not None:
+            return self._at_close
+        snapshot = self._core.snapshot()
+        states = {name: part.state() for name, part in self._parts.items()}
+        return with_fields(snapshot, parts={**snapshot.parts, **states})
 
     async def next_batch(self) -> Batch[P, C, S]:
         """The next `groups_per_batch` complete groups; fewer, maybe none, when the prompts are exhausted.
@@ -139,6 +184,35 @@ class RolloutScheduler(Generic[P, C, S]):
         """
         self._advance(self._core.publish(version, self._clock()))
 
+    async def pause(self, mode: PauseMode = "keep") -> None:
+        """From now on nothing is sent out and no prompt is taken, until `resume`; for a weight sync, say.
+
+        Results that come are graded, and a batch that is complete is delivered.
+
+        Args:
+            mode: What becomes of running generations. `"keep"`: they go on. `"abort"`: they are cancelled and
+                called again after the pause, with the same seed, at no cost of a retry. `"stop"`, with
+                partial rollouts: they are asked to stop, and go on after the pause with what they have. With
+                the last two, the call returns when none is running any more.
+
+        Raises:
+            SchedulerError: If the mode is not known, or `"stop"` without partial rollouts.
+            DeadlineExceeded: If a generation ignored its cancellation for 10 seconds.
+        """
+        self._advance(self._core.pause(mode, self._clock()))
+        if mode == "keep":
+            return
+        patience = CLOSE_DEADLINE_S
+        if mode == "stop" and self._policy.partial is not None:
+            await self._work.calls.quiet(self._policy.partial.stop_deadline_s, generations=True)
+        stuck = await self._work.calls.quiet(patience, generations=True)
+        if stuck:
+            raise _ignored_cancellation(stuck)
+
+    def resume(self) -> None:
+        """Ends a pause; without one, nothing changes."""
+        self._advance(self._core.resume(self._clock()))
+
     def add_replica(self, name: str, slots: int) -> None:
         """Adds a replica, for example one that was restarted.
 
@@ -147,7 +221,9 @@ class RolloutScheduler(Generic[P, C, S]):
         """
         self._advance(self._core.replica_up(name, slots, self._clock()))
 
-    def remove_replica(self, name: str, reason: str = "removed", *, returns: bool = False) -> None:
+    def remove_replica(
+        self, name: str, reason: str = "removed", *, returns: bool = False, planned: bool = False
+    ) -> None:
         """Removes a replica that died or is wanted elsewhere; its tickets are sent out again on others.
 
         When none is left and none returns, the waiting `next_batch` raises.
@@ -156,13 +232,27 @@ class RolloutScheduler(Generic[P, C, S]):
             name: The replica.
             reason: For messages.
             returns: Whether `add_replica` will bring it back; its tickets then wait, if there is no other.
+            planned: It is wanted elsewhere and works still: its tickets are not suspected of having killed
+                it, and with partial rollouts are stopped and go on elsewhere with what they have.
 
         Raises:
             SchedulerError: If there is no such replica.
         """
-        commands = self._core.replica_down(name, reason, self._clock(), returns=returns)
+        commands = self._core.replica_down(name, reason, self._clock(), returns=returns, planned=planned)
         logger.warning("replica %r left (%s)", name, reason)
         self._advance(commands)
+
+    def drain_replica(self, name: str, *, on: bool = True) -> None:
+        """Sends nothing new to a replica, for example before an upgrade; what runs there goes on.
+
+        Args:
+            name: The replica.
+            on: False ends the drain.
+
+        Raises:
+            SchedulerError: If there is no such replica.
+        """
+        self._advance(self._core.replica_drains(name, self._clock(), on=on))
 
     def pending(self, *, most: int | None = None) -> list[PendingTicket]:
         """Tickets that are being waited for, the one that is longest in its state first.
@@ -181,7 +271,8 @@ class RolloutScheduler(Generic[P, C, S]):
         return self._core.metrics(self._clock())
 
     def ledger(self) -> Mapping[str, int]:
-        """Tickets that ended, by how: delivered, failed, group_failed, stale, filter:<name>, closed."""
+        """Tickets that ended, by how: delivered, failed, group_failed, stale, filter:<name>, surplus,
+        quarantined, deferred, requeued, closed."""
         return dict(self._core.ledger.ends)
 
     async def aclose(self) -> None:
@@ -206,8 +297,8 @@ class RolloutScheduler(Generic[P, C, S]):
                 raise SchedulerError("next_batch: the scheduler was closed while it waited")
             cut = self._core.take_batch(self._clock())
             if cut is not None:
-                batch = self._assemble(cut)
-                self._carry_out(cut.commands)
+                batch = self._work.deliver(cut)
+                self._work.carry_out(cut.commands)
                 return batch
             self._arm_timer()
             await self._wake.wait()
@@ -216,7 +307,7 @@ class RolloutScheduler(Generic[P, C, S]):
         """Takes prompts as long as there is room; after every 512 tickets the event loop turns first."""
         if self._admission is not None:
             return
-        enough = self._core.next_group + max(1, TICKETS_AT_ONCE // self._group_size)
+        enough = self._core.next_group + max(1, TICKETS_AT_ONCE // self._policy.group_size)
         self._refill()
         while self._started and not self._closed and self._error is None and self._core.room > 0:
             if self._core.next_group >= enough:
@@ -233,114 +324,32 @@ class RolloutScheduler(Generic[P, C, S]):
                 return
             if self._core.pass_over():
                 continue
-            group = self._core.next_group
-            self._prompt_of[group], self._generated[group], self._graded[group] = prompt, {}, {}
-            self._carry_out(self._core.admit(self._clock()))
+            self._work.store.open(self._core.next_group, prompt)
+            self._work.carry_out(self._core.admit(self._clock()))
 
     def _refill(self) -> None:
         if self._started and not self._closed and self._error is None:
-            self._carry_out(self._core.refill(self._clock()))
+            self._work.carry_out(self._core.refill(self._clock()))
 
     def _go_on_admitting(self) -> None:
         self._admission = None
         self._advance(())
 
     def _advance(self, commands: Iterable[Command]) -> None:
-        self._carry_out(commands)
+        self._work.carry_out(commands)
         self._admit()
         self._arm_timer()
         self._wake.set()
 
-    def _carry_out(self, commands: Iterable[Command]) -> None:
-        for command in commands:
-            match command:
-                case Generate(ticket=ticket, replica=replica):
-                    self._start("generate", ticket, self._call_generate(ticket, replica))
-                case Grade(ticket=ticket):
-                    self._start("grade", ticket, self._call_grade(ticket))
-                case Abort(ticket=ticket):
-                    self._abort(ticket)
-                case Defer(group=group):
-                    self._generated[group], self._graded[group] = {}, {}
-                case Drop(group=group):
-                    del self._prompt_of[group], self._generated[group], self._graded[group]
-
-    def _start(self, stage: str, ticket: Ticket, call: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.get_running_loop().create_task(call, name=f"{stage} ticket {ticket.id}")
-        self._tasks[ticket.id] = task
-        task.add_done_callback(partial(self._finished, stage, ticket))
-
-    async def _call_generate(self, ticket: Ticket, replica: str) -> Generated[C]:
-        return await self._generate(ticket, self._prompt_of[ticket.group], replica)
-
-    async def _call_grade(self, ticket: Ticket) -> Graded[S]:
-        completion = self._generated[ticket.group][ticket.member].completion
-        return await self._grade(ticket, self._prompt_of[ticket.group], completion)
-
-    def _abort(self, ticket: Ticket) -> None:
-        task = self._tasks.pop(ticket.id, None)
-        if task is not None:
-            self._aborted.add(task)
-            task.cancel()
-
-    def _finished(self, stage: str, ticket: Ticket, task: asyncio.Task[Any]) -> None:
-        if task in self._aborted:
-            self._aborted.discard(task)
-            if not task.cancelled():
-                task.exception()
-            return
-        del self._tasks[ticket.id]
+    def _finished(self, stage: Stage, ticket: Ticket, task: asyncio.Task[Any]) -> None:
         try:
-            self._advance(self._report(stage, ticket, task))
+            self._advance(self._work.report(self._core, stage, ticket, task, self._clock()))
         except Exception as error:  # boundary to the caller's functions and filters: next_batch raises it
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         self._error = self._error or error
         self._wake.set()
-
-    def _report(self, stage: str, ticket: Ticket, task: asyncio.Task[Any]) -> Iterable[Command]:
-        now = self._clock()
-        if task.cancelled():
-            message = f"{stage} of ticket {ticket.id} was cancelled, not by the scheduler"
-            return self._core.failed(ticket, "cancelled", message, now)
-        error = task.exception()
-        if isinstance(error, TicketFailed):
-            return self._core.failed(ticket, error.kind, error.message, now)
-        if error is not None:
-            raise SchedulerError(
-                f"{stage} raised {type(error).__name__}: {error} (ticket {ticket.id}, group {ticket.group}); "
-                "only TicketFailed says that a ticket has no result"
-            ) from error
-        result = task.result()
-        if stage == "grade" and isinstance(result, Graded):
-            self._graded[ticket.group][ticket.member] = result
-            return self._core.graded(ticket, value=result.value, now=now)
-        if stage == "generate" and isinstance(result, Generated):
-            self._generated[ticket.group][ticket.member] = result
-            return self._core.generated(
-                ticket,
-                tokens=result.tokens,
-                oldest_version=result.oldest_version,
-                truncated=result.truncated,
-                now=now,
-            )
-        allowed = "Graded" if stage == "grade" else "Generated"
-        raise SchedulerError(
-            f"{stage} returned {type(result).__name__} for ticket {ticket.id}, not {allowed}"
-        )
-
-    def _assemble(self, cut: Cut) -> Batch[P, C, S]:
-        groups = tuple(self._group(delivery) for delivery in cut.deliveries)
-        return Batch(groups=groups, version=cut.version, failures=cut.failures, dropped=cut.dropped)
-
-    def _group(self, delivery: Deliver) -> Group[P, C, S]:
-        generated, graded = self._generated.pop(delivery.group), self._graded.pop(delivery.group)
-        members = tuple(
-            Member(ticket=ticket, generated=generated[ticket.member], graded=graded[ticket.member])
-            for ticket in delivery.members
-        )
-        return Group(id=delivery.group, prompt=self._prompt_of.pop(delivery.group), members=members)
 
     def _arm_timer(self) -> None:
         at = None if self._closed else self._core.next_deadline
@@ -360,18 +369,15 @@ class RolloutScheduler(Generic[P, C, S]):
 
     async def _stop(self) -> list[str]:
         self._closed = True
-        self._at_close = self._at_close or self._core.snapshot()
+        self._at_close = self.snapshot()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._admission is not None:
             self._admission.cancel()
-        self._carry_out(self._core.close())
+        self._work.carry_out(self._core.close())
         self._wake.set()
-        if not self._aborted:
-            return []
-        _, running = await asyncio.wait(self._aborted, timeout=CLOSE_DEADLINE_S)
-        stuck = sorted(task.get_name() for task in running)
+        stuck = await self._work.calls.quiet(CLOSE_DEADLINE_S, generations=False)
         if stuck:
             logger.error("%s", _ignored_cancellation(stuck))
         return stuck

@@ -2,30 +2,54 @@
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from itertools import count
 
+from roll_scheduler.partial import VersionSpan
+from roll_scheduler.prompt_traits import NO_TRAITS, PromptTraits
+from roll_scheduler.router import Request
 from roll_scheduler.ticket import PendingTicket, Ticket, TicketState
 
-__all__ = ["DeadlineQueue", "Flight", "FlightGroup", "longest_pending"]
+__all__ = ["DeadlineQueue", "Flight", "FlightGroup", "VaryingDeadlineQueue", "longest_pending"]
+
+PLAIN = Request()
 
 
 class Flight:
     """A ticket that was admitted; `ticket` is replaced by the one of the next attempt.
 
     Attributes:
-        oldest: Version at which it was sent out; once it is generated, the oldest that sampled a token.
+        replica: Where it has a slot; None unless it is running, or when its replica leaves while it stops.
+        oldest: Version at which it was sent out; once it is generated, or kept in part, the oldest that
+            sampled a token.
         avoid: Replicas on which it failed.
-        took: Seconds that its generation took, once it is generated.
+        aborted_s: Seconds that its generation had taken when it was aborted for good, 0 if it was not.
+        took: Seconds that its generation took, once it is generated; so far, while it is partial.
+        kept: Tokens of earlier attempts that it goes on from.
+        spans: Versions of the tokens that are kept, and in the end of all.
+        stopping: Whether it was asked to stop.
+        losses: Losses of replicas that it is blamed for.
+        cap: Suspects that may run on its replica as long as it does; 0 if it is none.
+        admitted: Whether it counts against its tag's limit.
+        request: What the router was told of it when its slot was taken.
     """
 
     __slots__ = (
+        "aborted_s",
+        "admitted",
         "avoid",
+        "cap",
         "failures",
         "group",
+        "kept",
+        "losses",
         "oldest",
         "replica",
+        "request",
         "since",
+        "spans",
         "state",
+        "stopping",
         "ticket",
         "took",
         "truncated",
@@ -38,11 +62,19 @@ class Flight:
         self.state = TicketState.WAITING
         self.since = now
         self.replica: str | None = None
+        self.request = PLAIN
         self.failures = 0
         self.avoid: frozenset[str] = frozenset()
         self.oldest = 0
+        self.kept = 0
+        self.spans: tuple[VersionSpan, ...] = ()
+        self.stopping = False
+        self.losses = 0
+        self.cap = 0
+        self.admitted = False
         self.truncated = False
         self.took = 0.0
+        self.aborted_s = 0.0
         self.value = 0.0
 
     def pending(self, now: float) -> PendingTicket:
@@ -62,9 +94,14 @@ class FlightGroup:
         lost: Members that are out of retries.
         oldest: Oldest sampled version of its members, valid once it is complete.
         sent: What `sent_at` says, while it is not complete; kept by `GroupAges`.
+        losses: Losses of replicas that it is blamed for.
+        tag: Its environment, for the limits of the policy.
+        traits: What is known of its prompt.
     """
 
-    __slots__ = ("flights", "id", "lost", "oldest", "sent", "settled", "unsettled")
+    __slots__ = (
+        "flights", "id", "losses", "lost", "oldest", "sent", "settled", "tag", "traits", "unsettled"
+    )  # fmt: skip
 
     def __init__(self, group: int, size: int) -> None:
         self.id = group
@@ -74,6 +111,14 @@ class FlightGroup:
         self.lost = 0
         self.oldest = 0
         self.sent: int | None = None
+        self.losses = 0
+        self.tag = ""
+        self.traits: PromptTraits = NO_TRAITS
+
+    @property
+    def key(self) -> Hashable:
+        """What its prompt is known by: the key of its traits, or the group itself."""
+        return self.id if self.traits.key is None else self.traits.key
 
     def sampled_at(self) -> int | None:
         """Oldest sampled version of the members that are generated, None if there is none."""
@@ -81,9 +126,16 @@ class FlightGroup:
         return min((flight.oldest for flight in self.flights if flight.state in done), default=None)
 
     def sent_at(self) -> int | None:
-        """Oldest version of the members that are running or generated, None if there is none."""
+        """Oldest version of the members that are running, generated, or kept in part; None if none is."""
         under_way = (TicketState.RUNNING, TicketState.GRADING, TicketState.READY)
-        return min((flight.oldest for flight in self.flights if flight.state in under_way), default=None)
+        return min(
+            (
+                flight.oldest
+                for flight in self.flights
+                if flight.state in under_way or (flight.kept and flight.state is TicketState.WAITING)
+            ),
+            default=None,
+        )
 
 
 class DeadlineQueue:
@@ -118,6 +170,41 @@ class DeadlineQueue:
         expired = []
         while (at := self.next_at()) is not None and at <= now:
             expired.append(self._entries.popleft()[2])
+        return expired
+
+
+class VaryingDeadlineQueue:
+    """Deadlines of tickets in one state, of lengths that differ.
+
+    Args:
+        state: State that a ticket has to leave before its deadline.
+    """
+
+    def __init__(self, state: TicketState) -> None:
+        self._state = state
+        self._entries: list[tuple[float, int, float, Ticket, Flight]] = []
+        self._order = count()
+
+    def push(self, flight: Flight, now: float, seconds: float) -> None:
+        """Starts the deadline of a ticket that entered the state now."""
+        heapq.heappush(self._entries, (now + seconds, next(self._order), seconds, flight.ticket, flight))
+
+    def next_at(self) -> float | None:
+        """Time of the earliest deadline that still matters."""
+        entries = self._entries
+        while entries:
+            at, _, _, ticket, flight = entries[0]
+            if flight.ticket is ticket and flight.state is self._state:
+                return at
+            heapq.heappop(entries)
+        return None
+
+    def pop_expired(self, now: float) -> list[tuple[Flight, float]]:
+        """Removes and returns tickets whose deadline is now or earlier, with its length, earliest first."""
+        expired = []
+        while (at := self.next_at()) is not None and at <= now:
+            _, _, seconds, _, flight = heapq.heappop(self._entries)
+            expired.append((flight, seconds))
         return expired
 
 

@@ -1,11 +1,18 @@
-"""Group filters: which complete groups carry a signal. Consumed by the core when a group completes."""
+"""Filters: which complete groups carry a signal. Consumed by the core when a group or a batch completes."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-__all__ = ["GroupFilter", "MeanOutside", "ZeroSpread"]
+from roll_scheduler.errors import SchedulerError
+
+__all__ = ["BatchFilter", "GroupFilter", "MeanOutside", "MostUncertain", "TruncatedShare", "ZeroSpread"]
+
+TIE = 1e-9
+"""Standard deviations that differ by no more count as equal."""
 
 
 @runtime_checkable
@@ -26,6 +33,30 @@ class GroupFilter(Protocol):
         Args:
             values: float64 [G], rewards of the members that have one, in member order.
             truncated: bool [G], whether the member ended at the length limit.
+        """
+        ...
+
+
+@runtime_checkable
+class BatchFilter(Protocol):
+    """Chooses the groups of a batch among more complete ones; the others are dropped."""
+
+    @property
+    def name(self) -> str:
+        """Word that dropped groups are counted by (as `filter:<name>`)."""
+        ...
+
+    def pool(self, groups_per_batch: int) -> int:
+        """Complete groups that it needs to choose a batch from, at least that many."""
+        ...
+
+    def choose(self, values: Sequence[np.ndarray], most: int) -> list[int]:
+        """Indices of the groups that are kept, at least one and at most `most`.
+
+        Args:
+            values: Of each complete group, by id: float64 [G], rewards of its members. Fewer than a pool when
+                the prompts are exhausted.
+            most: Groups of a batch.
         """
         ...
 
@@ -62,3 +93,62 @@ class MeanOutside:
     def keep(self, values: np.ndarray, truncated: np.ndarray) -> bool:
         """Whether low < mean of the rewards < high; see `GroupFilter.keep`."""
         return bool(self.low < values.mean() < self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedShare:
+    """Drops a group of which more than a share ended at the length limit: their rewards say little.
+
+    Attributes:
+        most: Share that is still kept, 0 to 1.
+
+    Raises:
+        SchedulerError: If the share is out of its range.
+    """
+
+    name: ClassVar[str] = "truncated_share"
+    most: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.most < 1:
+            raise SchedulerError(f"TruncatedShare.most: got {self.most}, allowed is >= 0 and < 1")
+
+    def keep(self, values: np.ndarray, truncated: np.ndarray) -> bool:
+        """Whether at most that share is truncated; see `GroupFilter.keep`."""
+        return bool(truncated.mean() <= self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class MostUncertain:
+    """Keeps the share of groups whose rewards spread most (population standard deviation); a batch filter.
+
+    Attributes:
+        share: Share of the groups that is kept, > 0 to 1. A batch of B groups is chosen among B / share.
+
+    Raises:
+        SchedulerError: If the share is out of its range.
+
+    Source: StarPO-S of RAGEN, arXiv 2504.20073, section 4.2 (it keeps 0.25).
+    """
+
+    name: ClassVar[str] = "most_uncertain"
+    share: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise SchedulerError(f"MostUncertain.share: got {self.share}, allowed is > 0 and <= 1")
+
+    def pool(self, groups_per_batch: int) -> int:
+        """The smallest pool of which the share is a batch; see `BatchFilter.pool`."""
+        return math.ceil(groups_per_batch / self.share - TIE)
+
+    def choose(self, values: Sequence[np.ndarray], most: int) -> list[int]:
+        """The floor(share * groups) groups of the largest spread, ties to the earlier; see `BatchFilter`."""
+        count = max(1, min(most, math.floor(self.share * len(values) + TIE)))
+        spread = [float(rewards.std()) for rewards in values]
+        chosen: list[int] = []
+        for _ in range(min(count, len(values))):
+            left = [index for index in range(len(values)) if index not in chosen]
+            largest = max(spread[index] for index in left)
+            chosen.append(next(index for index in left if spread[index] >= largest - TIE))
+        return sorted(chosen)

@@ -1,7 +1,7 @@
 """What happened to tickets and groups, in numbers, over the run and since the last batch."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from roll_scheduler.errors import SchedulerError, StarvationError, TooManyFailures
 from roll_scheduler.policy import SchedulerPolicy
@@ -9,6 +9,9 @@ from roll_scheduler.policy import SchedulerPolicy
 __all__ = ["Ledger"]
 
 FAILED = "failed"
+REQUEUED = "requeued"
+SHOWN = 8
+"""Rewards of a group that an error message lists."""
 
 
 class Ledger:
@@ -21,11 +24,11 @@ class Ledger:
     Attributes:
         ends: Tickets that ended, by how: `"delivered"`, `"failed"` (out of retries), `"group_failed"` (its
             group lost too many members), `"stale"`, `"filter:<name>"`, `"closed"`, `"surplus"` (others were
-            quicker), `"deferred"` (to a long round, where it begins anew).
+            quicker), `"quarantined"` (its prompt may kill replicas), `"deferred"` (to a long round, where it
+            begins anew), `"requeued"` (stale: it begins anew at once).
         failures: Failed attempts since the last batch, by kind.
         dropped: Groups dropped since the last batch, by reason.
-        totals: Counts over the run: failed and retried attempts, redispatched tickets, sampled tokens,
-            delivered and dropped groups.
+        totals: Counts over the run, see `roll_scheduler.metrics`.
     """
 
     def __init__(self, *, ends: Mapping[str, int], totals: Mapping[str, int]) -> None:
@@ -35,6 +38,8 @@ class Ledger:
         self.totals: Counter[str] = Counter(totals)
         self._seconds = {"kept": 0.0, "aborted": 0.0}
         self._last_failure = ""
+        self._last_values: dict[str, Sequence[float]] = {}
+        self._requeued = 0
 
     def failure(self, kind: str, message: str) -> None:
         """Counts a failed attempt."""
@@ -46,6 +51,20 @@ class Ledger:
         """Counts a dropped group."""
         self.dropped[reason] += 1
         self.totals["dropped_groups"] += 1
+
+    def refused(self, reason: str, values: Sequence[float]) -> None:
+        """Notes the rewards of a group that a filter is about to drop, for the error that may follow."""
+        self._last_values[reason] = values
+
+    def requeue(self) -> None:
+        """Counts a group that was stale and begins anew."""
+        self._requeued += 1
+        self.totals["requeued_groups"] += 1
+
+    def begun_anew(self, tokens: int) -> None:
+        """Counts a partial completion that was given up with so many tokens."""
+        self.totals["begun_anew"] += 1
+        self.totals["discarded_tokens"] += tokens
 
     def kept(self, seconds: float) -> None:
         """Counts a delivered completion by how long its generation took."""
@@ -70,6 +89,7 @@ class Ledger:
         failures, dropped = dict(self.failures), dict(self.dropped)
         self.failures.clear()
         self.dropped.clear()
+        self._requeued = 0
         return failures, dropped
 
     def verdict(self, policy: SchedulerPolicy) -> SchedulerError | None:
@@ -81,15 +101,26 @@ class Ledger:
                 f"{policy.max_failures} (max_failures); the last one: {self._last_failure}",
                 self.failures,
             )
-        refused = self.dropped.total() - self.dropped[FAILED]
+        refused = self.dropped.total() - self.dropped[FAILED] + self._requeued
         allowed = policy.max_refills * policy.groups_per_batch
         if refused > allowed:
+            counts = self.dropped + Counter({REQUEUED: self._requeued})
             return StarvationError(
                 f"{refused} groups were refused for one batch of {policy.groups_per_batch} "
-                f"({_listed(self.dropped)}), allowed are {allowed} (max_refills x groups_per_batch)",
-                self.dropped,
+                f"({_listed(counts)}), allowed are {allowed} (max_refills x groups_per_batch)"
+                f"{self._what_filters_saw(counts)}",
+                counts,
             )
         return None
+
+    def _what_filters_saw(self, counts: Counter[str]) -> str:
+        """The rewards that each filter refused last, as a sentence."""
+        seen = [
+            f"{reason} {[round(value, 4) for value in values[:SHOWN]]}{' ...' if values[SHOWN:] else ''}"
+            for reason, values in sorted(self._last_values.items())
+            if counts[reason]
+        ]
+        return f"; the rewards refused last: {', '.join(seen)}" if seen else ""
 
 
 def _listed(counts: Counter[str]) -> str:

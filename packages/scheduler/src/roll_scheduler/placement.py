@@ -1,35 +1,43 @@
-"""Which replica takes the next ticket: the least loaded, ties in the order in which replicas came up."""
+"""Slots of the live replicas as the core keeps them; a router chooses among them."""
 
-import heapq
-import itertools
 from collections.abc import Mapping
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.router import ANY, Request, Router
+from roll_scheduler.routers.least_loaded import LeastLoaded
 
 __all__ = ["ReplicaSlots"]
 
 
 class ReplicaSlots:
-    """Free slots of the live replicas, used by the core.
+    """Which replicas there are and how many slots they have free, used by the core.
 
     Args:
         replicas: Slots by name, each >= 1.
+        router: Which replica takes the next ticket; by default the least loaded, ties in the order in which
+            replicas came up. It is this object's alone, and empty.
+
+    Attributes:
+        lost: Why replicas that are gone left.
+        returning: Those of them that come back.
+        draining: Live replicas that get nothing new.
+        freed: Live replicas that got a slot back, until somebody takes them out; in that order.
 
     Raises:
         SchedulerError: If there is no replica or one without a slot.
     """
 
-    def __init__(self, replicas: Mapping[str, int]) -> None:
+    def __init__(self, replicas: Mapping[str, int], router: Router | None = None) -> None:
         if not replicas:
             raise SchedulerError("replicas: got none, at least one is needed")
+        self._router = LeastLoaded() if router is None else router
         self._slots: dict[str, int] = {}
         self._running: dict[str, int] = {}
-        self._rank: dict[str, int] = {}
-        self._ranks = itertools.count()
-        self._by_load: list[tuple[float, int, str]] = []
         self._free = 0
         self.lost: dict[str, str] = {}
         self.returning: set[str] = set()
+        self.draining: set[str] = set()
+        self.freed: dict[str, None] = {}
         for name, slots in replicas.items():
             self.up(name, slots)
 
@@ -44,6 +52,15 @@ class ReplicaSlots:
         """Whether no replica has a free slot."""
         return self._free == 0
 
+    @property
+    def slots(self) -> int:
+        """Slots of the live replicas, free or not."""
+        return sum(self._slots.values())
+
+    def has_room(self, name: str) -> bool:
+        """Whether a live replica has a free slot and takes something."""
+        return self._running[name] < self._slots[name] and name not in self.draining
+
     def names(self) -> list[str]:
         """Names of the live replicas in the order in which they came up."""
         return list(self._slots)
@@ -54,68 +71,59 @@ class ReplicaSlots:
             raise SchedulerError(f"replica {name!r}: got {slots} slots, allowed is >= 1")
         if name in self._slots:
             raise SchedulerError(f"replica {name!r} is there already; live replicas are {self.names()}")
+        self._router.up(name, slots)
         self._slots[name] = slots
         self._running[name] = 0
-        self._rank[name] = next(self._ranks)
         self._free += slots
-        self._offer(name)
         self.lost.pop(name, None)
         self.returning.discard(name)
 
     def down(self, name: str, reason: str, *, returns: bool = False) -> None:
         """Removes a replica together with what runs on it; it may be one that `returns`."""
-        if name not in self._slots:
-            raise SchedulerError(f"replica {name!r} is not there; live replicas are {self.names()}")
+        self._check(name)
+        self._router.down(name)
         self._free -= self._slots.pop(name) - self._running.pop(name)
+        self.draining.discard(name)
+        self.freed.pop(name, None)
         self.lost[name] = reason
         if returns:
             self.returning.add(name)
 
-    def take(self, avoid: frozenset[str] = frozenset()) -> str | None:
+    def drain(self, name: str, *, on: bool = True) -> None:
+        """A live replica gets nothing new, or, with `on` False, takes its share again."""
+        self._check(name)
+        (self.draining.add if on else self.draining.discard)(name)
+        self._router.report(name, 0.0 if on else 1.0)
+
+    def weigh(self, name: str, weight: float) -> None:
+        """What a live replica is worth, > 0 to 1; one that is draining goes on draining."""
+        if name not in self.draining:
+            self._router.report(name, weight)
+
+    def take(self, avoid: frozenset[str] = frozenset(), request: Request = ANY) -> str | None:
         """Takes a slot and returns its replica, None if there is none.
 
         Args:
-            avoid: Replicas that are not wanted; ignored if no other replica is live.
+            avoid: Replicas that are not wanted; ignored if no other replica takes anything.
+            request: What the router may know of the ticket.
         """
         if self.full:
             return None
-        if avoid and avoid.issuperset(self._slots):
+        if avoid and avoid.issuperset(self._slots.keys() - self.draining):
             avoid = frozenset()
-        passed, taken = [], None
-        while self._by_load and taken is None:
-            offer = heapq.heappop(self._by_load)
-            name = offer[2]
-            if name not in self._slots or offer != self._offer_of(name):
-                continue
-            if name in avoid:
-                passed.append(offer)
-            else:
-                taken = name
-        for offer in passed:
-            heapq.heappush(self._by_load, offer)
+        taken = self._router.take(request, avoid)
         if taken is not None:
             self._running[taken] += 1
             self._free -= 1
-            self._offer(taken)
         return taken
 
-    def release(self, name: str) -> None:
-        """Gives a slot back."""
+    def release(self, name: str, request: Request = ANY) -> None:
+        """Gives a slot back that was taken with the same request."""
+        self._router.release(name, request)
         self._running[name] -= 1
         self._free += 1
-        self._offer(name)
+        self.freed[name] = None
 
-    def _offer(self, name: str) -> None:
-        """Enters a replica whose load has changed; what was entered of it before is void."""
-        if self._has_room(name):
-            heapq.heappush(self._by_load, self._offer_of(name))
-        # Void entries below the top would pile up.
-        if len(self._by_load) > 4 * len(self._slots):
-            self._by_load = [self._offer_of(each) for each in self._slots if self._has_room(each)]
-            heapq.heapify(self._by_load)
-
-    def _offer_of(self, name: str) -> tuple[float, int, str]:
-        return self._running[name] / self._slots[name], self._rank[name], name
-
-    def _has_room(self, name: str) -> bool:
-        return self._running[name] < self._slots[name]
+    def _check(self, name: str) -> None:
+        if name not in self._slots:
+            raise SchedulerError(f"replica {name!r} is not there; live replicas are {self.names()}")

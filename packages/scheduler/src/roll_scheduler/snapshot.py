@@ -2,10 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 from roll_scheduler.errors import SchedulerError
 
-__all__ = ["SchedulerSnapshot"]
+__all__ = ["SchedulerSnapshot", "StatefulPart", "cursor", "restore_parts"]
+
+
+FORMAT = 2
+"""Of what is written now. Format 1 had no fingerprint, suspects, anchor and parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,8 +20,10 @@ class SchedulerSnapshot:
         SchedulerSnapshot(first_group=3, resolved=(4, 6), version=2, ends={"delivered": 40}, totals={...})
 
     Groups 0 to 2, 4 and 6 have ended; 3, 5 and all from 7 on are generated after the resume, with the same
-    seeds. A group counts as ended once it was delivered or dropped, so take a snapshot after the batch that
-    was delivered last has been trained on.
+    seeds; what partial completions had is not kept, they begin anew. A group counts as ended once it was
+    delivered or dropped, so take a snapshot after the batch that was delivered last has been trained on.
+
+    All of it survives JSON, where tuples become lists.
 
     Attributes:
         first_group: Oldest occurrence that has not ended.
@@ -25,9 +32,16 @@ class SchedulerSnapshot:
         version: Policy version.
         ends: Tickets that ended, by how.
         totals: Counts over the run.
+        suspects: Groups that are blamed for losses of replicas: id and losses.
+        grading_anchor_s: Longest grading of a correct answer, for an adaptive deadline; None before one.
+        fingerprint: What decides which samples are trained on, by name, as text; a resume under another one
+            is refused. Empty where it is not known.
+        parts: State of further parts, by name.
+        format: Version of this format.
 
     Raises:
-        SchedulerError: If a number is negative, or a resolved group comes before the first.
+        SchedulerError: If a number is negative, a resolved group comes before the first, or the format is not
+            known.
     """
 
     first_group: int = 0
@@ -36,8 +50,18 @@ class SchedulerSnapshot:
     version: int = 0
     ends: Mapping[str, int] = field(default_factory=dict)
     totals: Mapping[str, int] = field(default_factory=dict)
+    suspects: tuple[tuple[int, int], ...] = ()
+    grading_anchor_s: float | None = None
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    format: int = FORMAT
 
     def __post_init__(self) -> None:
+        if not 1 <= self.format <= FORMAT:
+            raise SchedulerError(f"SchedulerSnapshot.format: got {self.format}, allowed is 1 to {FORMAT}")
+        for name in ("resolved", "deferred"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "suspects", tuple((group, losses) for group, losses in self.suspects))
         counts = {**self.ends, **self.totals, "first_group": self.first_group, "version": self.version}
         for name, value in counts.items():
             if value < 0:
@@ -47,6 +71,55 @@ class SchedulerSnapshot:
             raise SchedulerError(
                 f"SchedulerSnapshot: resolved group {early[0]} comes before first_group {self.first_group}"
             )
+
+    def check(self, fingerprint: Mapping[str, str]) -> None:
+        """Refuses a resume under another configuration.
+
+        Args:
+            fingerprint: Of the scheduler that is to go on.
+
+        Raises:
+            SchedulerError: Something that decides which samples are trained on differs; it names all of it.
+        """
+        differing = [
+            f"{name} is {self.fingerprint[name]} in the snapshot, {value} now"
+            for name, value in fingerprint.items()
+            if self.fingerprint.get(name, value) != value
+        ]
+        if differing:
+            raise SchedulerError(f"resume: the snapshot is of another configuration: {'; '.join(differing)}")
+
+
+@runtime_checkable
+class StatefulPart(Protocol):
+    """Something whose state goes into the snapshot, for example a curriculum."""
+
+    def state(self) -> Mapping[str, Any]:
+        """What JSON can hold, from which `restore` makes the same again."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes what `state` gave, maybe after JSON."""
+        ...
+
+
+def restore_parts(parts: Mapping[str, StatefulPart], saved: Mapping[str, Mapping[str, Any]]) -> None:
+    """Gives each part the state that was saved under its name.
+
+    Args:
+        parts: By name.
+        saved: A snapshot's `parts`.
+
+    Raises:
+        SchedulerError: If the names differ; none is restored then.
+    """
+    if parts.keys() != saved.keys():
+        raise SchedulerError(
+            f"resume: the snapshot has parts {sorted(saved)}, the scheduler {sorted(parts)}; "
+            "allowed are the same names"
+        )
+    for name, part in parts.items():
+        part.restore(saved[name])
 
 
 def cursor(

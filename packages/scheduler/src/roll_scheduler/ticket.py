@@ -8,7 +8,11 @@ __all__ = ["PendingTicket", "Ticket", "TicketState", "ticket_seed"]
 
 
 class TicketState(enum.StrEnum):
-    """Where a ticket is: WAITING -> RUNNING -> GRADING -> READY -> DELIVERED or DROPPED."""
+    """Where a ticket is: WAITING -> RUNNING -> GRADING -> READY -> DELIVERED or DROPPED.
+
+    An attempt that fails, is aborted or stopped goes back to WAITING. What was delivered is in training until
+    the next batch is asked for, and then counts as trained.
+    """
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -28,6 +32,8 @@ class Ticket:
         member: Index of the completion in its group, 0 to group size - 1.
         attempt: 0 at first; one more each time the ticket is sent out again.
         seed: Sampling seed, 0 to 2^63 - 1; the same for every attempt.
+        continues: Tokens of earlier attempts that this one goes on from; 0 begins anew. Above 0 only with
+            partial rollouts.
     """
 
     id: int
@@ -35,6 +41,7 @@ class Ticket:
     member: int
     attempt: int
     seed: int
+    continues: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

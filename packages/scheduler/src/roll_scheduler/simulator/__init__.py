@@ -4,6 +4,7 @@
 with, and `bounds` has what no schedule can beat. `roll-simulate` is the command line.
 """
 
+from roll_scheduler.simulator.attribution import StepAttribution, attribute_step
 from roll_scheduler.simulator.bounds import (
     StepBound,
     device_bound,
@@ -29,8 +30,9 @@ from roll_scheduler.simulator.peers import longest_first, partial_rollout, queue
 from roll_scheduler.simulator.picture import bar_chart, gantt, sheet
 from roll_scheduler.simulator.report import json_report, table
 from roll_scheduler.simulator.result import SimulationResult, SlotSpan, StepRecord
+from roll_scheduler.simulator.run import simulate
 from roll_scheduler.simulator.setting import Latency, Outcomes, ReplicaFailure, Setting, Trainer, Workload
-from roll_scheduler.simulator.world import simulate
+from roll_scheduler.simulator.tail_share import extra_share, measured_extra_share
 
 __all__ = [
     "POLICIES",
@@ -49,16 +51,20 @@ __all__ = [
     "SimulationError",
     "SimulationResult",
     "SlotSpan",
+    "StepAttribution",
     "StepBound",
     "StepRecord",
     "Trainer",
     "Workload",
+    "attribute_step",
     "bar_chart",
     "capacity",
     "device_bound",
+    "extra_share",
     "gantt",
     "json_report",
     "longest_first",
+    "measured_extra_share",
     "one_step_off",
     "partial_rollout",
     "queue",

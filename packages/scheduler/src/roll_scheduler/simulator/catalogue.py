@@ -3,14 +3,17 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from roll_scheduler.elastic import ElasticPolicy
+from roll_scheduler.partial import PartialRollouts
 from roll_scheduler.policy import OverProvision, SchedulerPolicy
 from roll_scheduler.simulator import overlapped_peers, peers
 from roll_scheduler.simulator.errors import SimulationError
 from roll_scheduler.simulator.result import SimulationResult
+from roll_scheduler.simulator.run import simulate
 from roll_scheduler.simulator.setting import Setting
-from roll_scheduler.simulator.world import simulate
+from roll_scheduler.simulator.tail_share import measured_extra_share
 
 __all__ = ["POLICIES", "NamedPolicy", "run_policy"]
 
@@ -33,6 +36,9 @@ class NamedPolicy:
     option: str | None = None
     default: float = 0.0
 
+
+MOST_VERSIONS = 1_000_000
+"""Versions that a moved completion may span; the bound on staleness limits it."""
 
 POLICIES: Mapping[str, NamedPolicy] = {
     "core": NamedPolicy(about="this package, on-policy", kind="core", trainer="colocated"),
@@ -64,6 +70,33 @@ POLICIES: Mapping[str, NamedPolicy] = {
         option="eta",
         default=1.25,
     ),
+    "core-elastic": NamedPolicy(
+        about="this package, on-policy: longest first, devices lent to the trainer; with a share of groups "
+        "extra, and rounds for those left over",
+        kind="core",
+        trainer="colocated",
+        option="extra",
+        default=0.0,
+    ),
+    "core-best": NamedPolicy(
+        about="core-elastic with the extra share that the tail of the first batch suggests",
+        kind="core",
+        trainer="colocated",
+    ),
+    "core-elastic-tail": NamedPolicy(
+        about="core-tail with devices lent to the trainer",
+        kind="core",
+        trainer="colocated",
+        option="eta",
+        default=1.25,
+    ),
+    "core-elastic-async": NamedPolicy(
+        about="this package, rollouts go on through the training, devices lent to the trainer",
+        kind="core",
+        trainer="colocated",
+        option="max_staleness",
+        default=1,
+    ),
     "static": NamedPolicy(about="batch dealt to replicas beforehand", kind="peer", trainer="colocated"),
     "queue": NamedPolicy(
         about="any free slot takes the next completion (ROLL Flash)", kind="peer", trainer="colocated"
@@ -73,6 +106,13 @@ POLICIES: Mapping[str, NamedPolicy] = {
     ),
     "tail-rounds": NamedPolicy(
         about="short rounds with redundancy, long rounds (RollPacker)",
+        kind="peer",
+        trainer="colocated",
+        option="eta",
+        default=1.25,
+    ),
+    "rollpacker": NamedPolicy(
+        about="tail rounds with half of the replicas to the trainer once a round (RollPacker)",
         kind="peer",
         trainer="colocated",
         option="eta",
@@ -131,24 +171,44 @@ def run_policy(
         raise SimulationError(f"policy {name}: got {named.option}={chosen!r}, allowed is an integer")
     where = setting.split(trainer_devices) if named.trainer == "disjoint" else setting
     if named.kind == "core":
+        label = name if value is None else f"{name}={value:g}"
+        if name == "core-best":
+            name, label, chosen = "core-elastic", name, measured_extra_share(setting)
         policy = _core_policy(name, where, chosen)
-        return simulate(where, policy, steps=steps, name=name, record_spans=record_spans)
+        elastic = _elastic(where) if name.startswith("core-elastic") else None
+        return simulate(where, policy, steps=steps, name=label, record_spans=record_spans, elastic=elastic)
     return _run_peer(name, where, steps, chosen, record_spans)
 
 
+def _elastic(setting: Setting) -> ElasticPolicy:
+    """Knows the engines and what changing sides costs."""
+    engine = setting.engines[0]
+    share = engine.sequence_s / engine.base_s if engine.base_s else 1.0
+    return ElasticPolicy(switch_s=setting.trainer.switch_s, sequence_share=share)
+
+
 def _core_policy(name: str, setting: Setting, value: float) -> SchedulerPolicy:
-    if name not in ("core-first", "core-tail"):
-        return setting.policy(max_staleness=int(value))
+    moves: dict[str, Any] = {"partial": PartialRollouts(max_versions=MOST_VERSIONS, stop_at_cut=False)}
+    groups, members = setting.groups_per_batch, setting.group_size
+    if name == "core-elastic":
+        if not 0 <= value <= 1:
+            raise SimulationError(f"policy {name}: got extra={value!r}, allowed is 0 to 1")
+        extra_groups = math.ceil(value * groups - 1e-9)
+        extra = OverProvision(groups=extra_groups, defer=True) if extra_groups else None
+        return setting.policy(order="longest_first", over_provision=extra, **moves)
+    if not name.startswith("core-elastic"):
+        moves = {}
+    if name not in ("core-first", "core-tail", "core-elastic-tail"):
+        return setting.policy(max_staleness=int(value), **moves)
     if not (math.isfinite(value) and value > 1):
         raise SimulationError(f"policy {name}: got eta={value!r}, allowed is > 1")
-    groups, members = setting.groups_per_batch, setting.group_size
     # The guard keeps 4/3 * 3 from becoming 5.
     extra = OverProvision(
         groups=math.ceil(value * groups - 1e-9) - groups,
         members=math.ceil(value * members - 1e-9) - members,
-        defer=name == "core-tail",
+        defer=name != "core-first",
     )
-    return setting.policy(over_provision=extra)
+    return setting.policy(over_provision=extra, **moves)
 
 
 def _run_peer(name: str, setting: Setting, steps: int, value: float, record_spans: bool) -> SimulationResult:
@@ -161,6 +221,11 @@ def _run_peer(name: str, setting: Setting, steps: int, value: float, record_span
             return peers.longest_first(setting, steps=steps, record_spans=record_spans)
         case "tail-rounds":
             return peers.tail_rounds(setting, steps=steps, eta=value, record_spans=record_spans)
+        case "rollpacker":
+            # What has no slot in the other half waits: the trigger as the paper has it never fires here.
+            return peers.tail_rounds(
+                setting, steps=steps, eta=value, stream="queues", record_spans=record_spans
+            )
         case "partial":
             return peers.partial_rollout(setting, steps=steps, pool=value, record_spans=record_spans)
         case "one-step-off":

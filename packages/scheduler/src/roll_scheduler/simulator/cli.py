@@ -79,6 +79,10 @@ def _parser() -> argparse.ArgumentParser:
     devices.add_argument("--kv-tokens", type=int, help="tokens whose KV fits a replica; unlimited")
     devices.add_argument("--sync-s", type=float, default=0.0, help="of sending weights")
     devices.add_argument("--sample-s", type=float, help="of training on a sample with one replica's devices")
+    devices.add_argument("--fixed-s", type=float, default=0.0, help="of an optimizer step on all devices")
+    devices.add_argument(
+        "--switch-s", type=float, default=0.0, help="in which a device that changes sides does neither"
+    )
     devices.add_argument(
         "--train-share",
         type=float,
@@ -131,7 +135,7 @@ def _setting(options: argparse.Namespace) -> Setting:
         engines=(engine,) * options.replicas,
         groups_per_batch=16 * options.replicas if options.prompts is None else options.prompts,
         group_size=options.group_size,
-        trainer=Trainer(sample_s=options.sample_s or 0.0),
+        trainer=Trainer(sample_s=options.sample_s or 0.0, fixed_s=options.fixed_s, switch_s=options.switch_s),
         sync_s=options.sync_s,
         failures=tuple(options.failure),
     )
@@ -145,12 +149,12 @@ def _calibrated(setting: Setting, share: float) -> Trainer:
     if not 0 <= share < 1:
         raise SimulationError(f"--train-share: got {share}, allowed is 0 to below 1")
     if share == 0:
-        return Trainer()
+        return replace(setting.trainer, sample_s=0.0)
     plain = Workload(setting.workload.lengths, prompt_tokens=setting.workload.prompt_tokens)
     static = static_split(replace(setting, workload=plain, failures=()), steps=CALIBRATION_STEPS)
     samples = setting.groups_per_batch * setting.group_size
     seconds = share / (1 - share) * static.summary()["rollout_s"]
-    return Trainer(sample_s=seconds * len(setting.engines) / samples)
+    return replace(setting.trainer, sample_s=seconds * len(setting.engines) / samples)
 
 
 def _run(options: argparse.Namespace, setting: Setting) -> list[SimulationResult]:

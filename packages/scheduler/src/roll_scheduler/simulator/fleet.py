@@ -101,6 +101,11 @@ class Fleet:
             self._touched.add(index)
         return until if seconds > 0 else now
 
+    def stops_at(self, index: int, now: float) -> float:
+        """When a replica can be held up: the end of its current iteration."""
+        self._touched.add(index)
+        return self._replicas[index].stops_at(now)
+
     def restart(self, index: int, now: float) -> list[Sequence]:
         """A replica lost all that it had, which is returned, and is empty again."""
         out = self._replicas[index].drain(now)

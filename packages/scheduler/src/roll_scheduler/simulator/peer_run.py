@@ -5,6 +5,7 @@ from roll_scheduler.simulator.fleet import Fleet
 from roll_scheduler.simulator.result import Delivered, Meter, SimulationResult
 from roll_scheduler.simulator.setting import Setting
 from roll_scheduler.simulator.slot_queue import Completion, SlotQueue
+from roll_scheduler.simulator.stream_trainer import StreamTrainer
 
 __all__ = ["PeerRun", "completed"]
 
@@ -28,6 +29,7 @@ class PeerRun:
             "reward latency": not workload.reward.is_none,
             "failures": bool(setting.failures),
         }
+        self.streamed = False
         if any(left_out.values()):
             got = ", ".join(what for what, there in left_out.items() if there)
             raise SimulationError(f"{name}: got a setting with {got}, which re-created peers leave out")
@@ -58,9 +60,29 @@ class PeerRun:
         """Trains while nothing is generated, sends the weights, and closes the step."""
         cut, train_s = self.queue.now, self.setting.train_s(len(done))
         delivered = self.delivered(done)
-        self.queue.idle(train_s)
+        self.queue.idle(2 * self.setting.switch_s + train_s)
         self.queue.idle(self.setting.sync_s, sync=True)
         self.version += 1
+        self.meter.close(delivered, opened=opened, cut=cut, train_s=train_s, end=self.queue.now)
+
+    def train_streamed(self, done: list[Completion], opened: float, trainer: StreamTrainer) -> None:
+        """The same with devices that have trained on part of it already; the others come to them first."""
+        cut, setting = self.queue.now, self.setting
+        delivered, devices = self.delivered(done), len(self.fleet)
+        trainer.offer(setting.trainer.sample_s * len(done), cut)
+        early = trainer.devices
+        together = cut + (setting.switch_s if early < devices else 0.0)
+        trainer.settle(together)
+        trainer.add(devices - early, together)
+        end = together + trainer.left_s / devices
+        trainer.settle(end)
+        self.queue.open()
+        self.queue.idle(end - cut + setting.trainer.fixed_s + setting.switch_s)
+        self.queue.idle(setting.sync_s, sync=True)
+        trainer.begin(self.queue.now)
+        trainer.add(-devices, self.queue.now)
+        self.version += 1
+        train_s = setting.train_s(len(done))
         self.meter.close(delivered, opened=opened, cut=cut, train_s=train_s, end=self.queue.now)
 
     def delivered(self, done: list[Completion]) -> list[Delivered]:
@@ -80,6 +102,7 @@ class PeerRun:
         return SimulationResult(
             policy=self.name,
             recreation=True,
+            streamed=self.streamed,
             setting=self.setting,
             steps=tuple(self.meter.steps),
             groups=tuple(self.meter.groups),

@@ -7,8 +7,10 @@ those with devices of its own see `overlapped_peers`.
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 from roll_scheduler.simulator.errors import SimulationError
+from roll_scheduler.simulator.half_stream import HalfStream
 from roll_scheduler.simulator.peer_run import PeerRun, completed
 from roll_scheduler.simulator.result import SimulationResult
 from roll_scheduler.simulator.setting import Setting
@@ -46,7 +48,12 @@ def longest_first(setting: Setting, *, steps: int, record_spans: bool = False) -
 
 
 def tail_rounds(
-    setting: Setting, *, steps: int, eta: float = 1.25, record_spans: bool = False
+    setting: Setting,
+    *,
+    steps: int,
+    eta: float = 1.25,
+    stream: Literal["off", "fits", "queues"] = "off",
+    record_spans: bool = False,
 ) -> SimulationResult:
     """Short rounds with more prompts and responses than needed, and rounds for the long (RollPacker).
 
@@ -54,20 +61,31 @@ def tail_rounds(
     R0-th response, the round at the P0-th prompt; the rest is stopped, its prompts are put aside. When P0 of
     those have come together, a long round runs them with R0 responses each, sampled anew, and stops nothing.
 
-    Source: RollPacker, arXiv 2509.21009, section 3.
+    With its stream trainer, half of the replicas train from a moment on, at most once a round: when 0.2 to
+    0.5 of the responses that the round needs are done, 0.05 of them since the last look, and the other half
+    has room. What runs there moves and has its KV computed again. Gradients are accumulated; when the round
+    is over, all devices train on the rest.
+
+    Source: RollPacker, arXiv 2509.21009, section 3 and, for the stream trainer, section 4.
 
     Args:
         setting: Workload and devices.
         steps: Rounds of either kind.
         eta: Factor for prompts and for responses, >= 1.
+        stream: The stream trainer: `"off"`; `"fits"` wants a slot in the other half for all that is under way
+            (the paper: that projected KV fits); `"queues"` lets what has none wait.
         record_spans: Whether the result has spans.
 
     Raises:
-        SimulationError: If eta is below 1.
+        SimulationError: If eta is below 1, or there is one replica, of which no half can train.
     """
     if not (math.isfinite(eta) and eta >= 1):
         raise SimulationError(f"tail_rounds: got eta={eta!r}, allowed is >= 1")
-    run = PeerRun(setting, "tail rounds", record_spans=record_spans)
+    if stream != "off" and len(setting.engines) == 1:
+        raise SimulationError(f"tail_rounds: got stream={stream!r} with 1 replica, allowed are >= 2")
+    name = "tail rounds" if stream == "off" else f"RollPacker ({stream})"
+    run = PeerRun(setting, name, record_spans=record_spans)
+    run.streamed = stream != "off"
     prompts, responses = setting.groups_per_batch, setting.group_size
     # The guard keeps 4/3 * 3 from becoming 5.
     more_prompts, more_responses = math.ceil(eta * prompts - 1e-9), math.ceil(eta * responses - 1e-9)
@@ -84,9 +102,13 @@ def tail_rounds(
             chosen = list(range(next_group, next_group + more_prompts))
             next_group += more_prompts
             launched = [run.group(group, more_responses) for group in chosen]
-        done, deferred = _first_done(run, launched, prompts, responses)
+        streaming = HalfStream(run, prompts * responses, queues=stream == "queues") if run.streamed else None
+        done, deferred = _first_done(run, launched, prompts, responses, streaming)
         aside += deferred
-        run.train_colocated(done, opened)
+        if streaming is None:
+            run.train_colocated(done, opened)
+        else:
+            run.train_streamed(done, opened, streaming.trainer)
     return run.result()
 
 
@@ -139,7 +161,11 @@ def _in_order(
 
 
 def _first_done(
-    run: PeerRun, launched: list[list[Completion]], prompts: int, responses: int
+    run: PeerRun,
+    launched: list[list[Completion]],
+    prompts: int,
+    responses: int,
+    streaming: HalfStream | None = None,
 ) -> tuple[list[Completion], list[int]]:
     """Runs until `prompts` groups have `responses` completions; those, and the groups that have not."""
     open_groups = {group[0].group: group for group in launched}
@@ -157,6 +183,8 @@ def _first_done(
                 done += 1
                 _stop(run, [each for each in open_groups.pop(item.group) if each not in ended[item.group]])
                 kept += sorted(ended.pop(item.group), key=lambda each: each.member)
+        if streaming is not None:
+            streaming.look(len(kept) + sum(map(len, ended.values())), len(kept))
     for number, group in open_groups.items():
         for item in ended[number]:
             run.meter.refused(item.tokens)

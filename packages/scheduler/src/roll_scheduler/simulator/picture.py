@@ -1,6 +1,6 @@
 """Pictures of results as SVG, written without a plotting library."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape
 
 from roll_scheduler.simulator.result import SimulationResult, SlotSpan
@@ -156,14 +156,17 @@ def _slots(drawing: _Drawing, result: SimulationResult, until: float, *, top: fl
                 KEPT if span.kept else LEFT_OUT,
                 _named(span),
             )
-    # Training holds up what has a slot, or happens elsewhere and gets a line of its own.
     shared = result.setting.trainer.colocated
-    above, tall = (y, bottom - y) if shared else (bottom + 3, 8.0)
-    for step in result.steps:
-        end = min(until, step.train_start_s + step.train_s)
-        if step.train_start_s < end:
-            x, width = LABEL + step.train_start_s * scale, (end - step.train_start_s) * scale
-            drawing.rectangle(x, above, width, tall, TRAINING, f"training of step {step.step}")
+    if result.lent:
+        _lent(drawing, result, until, rows, top=y, row=row)
+    else:
+        # Training holds up what has a slot, or happens elsewhere and gets a line of its own.
+        above, tall = (y, bottom - y) if shared else (bottom + 3, 8.0)
+        for step in result.steps:
+            end = min(until, step.train_start_s + step.train_s)
+            if step.train_start_s < end:
+                x, width = LABEL + step.train_start_s * scale, (end - step.train_start_s) * scale
+                drawing.rectangle(x, above, width, tall, TRAINING, f"training of step {step.step}")
     if not shared:
         bottom += 14
         drawing.text(LABEL - 8, bottom - 3, "trainer", anchor="end", size=11)
@@ -173,6 +176,27 @@ def _slots(drawing: _Drawing, result: SimulationResult, until: float, *, top: fl
             drawing.text(LABEL - 8, y + row * first + 10, f"replica {replica}", anchor="end", size=11)
     drawing.time_axis(bottom, until)
     return bottom + AXIS + 10
+
+
+def _lent(
+    drawing: _Drawing,
+    result: SimulationResult,
+    until: float,
+    rows: Mapping[tuple[int, int], int],
+    *,
+    top: float,
+    row: float,
+) -> None:
+    """A rectangle over the rows of a replica for each time that it was lent to the trainer."""
+    places: dict[int, list[int]] = {}
+    for (replica, _), place in rows.items():
+        places.setdefault(replica, []).append(place)
+    for replica, start, end in result.lent:
+        here = places.get(replica)
+        if here and start < min(end, until):
+            x, width = LABEL + start * PLOT / until, (min(end, until) - start) * PLOT / until
+            tall = row * (max(here) - min(here) + 1)
+            drawing.rectangle(x, top + row * min(here), width, tall, TRAINING, f"replica {replica} is lent")
 
 
 def _rows(result: SimulationResult) -> dict[tuple[int, int], int]:

@@ -58,7 +58,9 @@ def json_report(results: Sequence[SimulationResult]) -> dict[str, Any]:
                 "total_s": result.total_s,
                 "work_bound_s": result.work_bound_s,
                 "device_bound_s": result.device_bound_s,
+                "streamed": result.streamed,
                 "step_bound_s": result.step_bound_s,
+                "device_s": dict(result.device_s),
                 "staleness": {str(age): count for age, count in result.staleness.items()},
                 "summary": result.summary(),
                 "steps": [

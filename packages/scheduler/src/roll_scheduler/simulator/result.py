@@ -113,6 +113,11 @@ class SimulationResult:
         steps: In order.
         groups: For each step, the groups trained on, sorted.
         spans: Which completion had which slot; empty if not recorded.
+        streamed: Whether training on a batch began before it was whole.
+        device_s: Device seconds by what they were spent on, where devices change sides; otherwise empty.
+            Their sum is the number of devices times `total_s`.
+        lent: Replica, start and end of each time that a replica's devices were on the trainer's side, where
+            devices change sides.
     """
 
     policy: str
@@ -121,6 +126,9 @@ class SimulationResult:
     steps: tuple[StepRecord, ...]
     groups: tuple[tuple[int, ...], ...]
     spans: tuple[SlotSpan, ...] = ()
+    streamed: bool = False
+    device_s: Mapping[str, float] = field(default_factory=dict)
+    lent: tuple[tuple[int, float, float], ...] = ()
 
     @property
     def total_s(self) -> float:
@@ -148,8 +156,18 @@ class SimulationResult:
 
     @property
     def step_bound_s(self) -> float:
-        """Least seconds without overlap of steps: each step's rollout bound, training and sync."""
-        return sum(step.bound_s + step.train_s + self.setting.sync_s for step in self.steps)
+        """Least seconds without overlap of steps: each step's rollout bound, training and sync.
+
+        Where training begins before the batch is whole, a step takes at least its rollout bound, and at least
+        its tokens and training on all devices; the optimizer step and the sync come after either.
+        """
+        if not self.streamed:
+            return sum(step.bound_s + step.train_s + self.setting.sync_s for step in self.steps)
+        after_s = self.setting.trainer.fixed_s + self.setting.sync_s
+        return sum(
+            max(step.bound_s, step.work_s + step.train_s - self.setting.trainer.fixed_s) + after_s
+            for step in self.steps
+        )
 
     @property
     def staleness(self) -> dict[int, int]:

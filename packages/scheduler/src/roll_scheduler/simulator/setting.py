@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from roll_scheduler.policy import SchedulerPolicy
+from roll_scheduler.prompt_traits import PromptTraits
 from roll_scheduler.simulator.engine_model import EngineModel
 from roll_scheduler.simulator.errors import SimulationError
 from roll_scheduler.simulator.lengths import Lengths
@@ -88,6 +89,8 @@ class Workload:
     Args:
         lengths: Tokens of each completion, over all its turns.
         prompt_tokens: Tokens of each prompt, >= 0.
+        prompts: Number of different prompts, >= 1, of which the core is told: group g is of prompt g %
+            prompts. None tells it nothing.
         turns: Generations of one completion, >= 1; between two of them the environment is waited for, and
             the completion has no slot, and its KV is computed again when it comes back.
         environment: Seconds that the environment takes between two turns.
@@ -101,17 +104,20 @@ class Workload:
         lengths: Lengths,
         *,
         prompt_tokens: int = 0,
+        prompts: int | None = None,
         turns: int = 1,
         environment: Latency | None = None,
         reward: Latency | None = None,
         outcomes: Outcomes | None = None,
         seed: int = 0,
     ) -> None:
-        for name, value, least in (("prompt_tokens", prompt_tokens, 0), ("turns", turns, 1)):
-            if value < least:
+        sizes = (("prompt_tokens", prompt_tokens, 0), ("prompts", prompts, 1), ("turns", turns, 1))
+        for name, value, least in sizes:
+            if value is not None and value < least:
                 raise SimulationError(f"Workload.{name}: got {value!r}, allowed is >= {least}")
         self.lengths = lengths
         self.prompt_tokens = prompt_tokens
+        self.prompts = prompts
         self.turns = turns
         self.environment = environment or Latency()
         self.reward = reward or Latency()
@@ -123,6 +129,11 @@ class Workload:
     def tokens(self, group: int, member: int) -> int:
         """Tokens of a completion over all its turns."""
         return self.lengths.tokens(group, member)
+
+    def traits(self, group: int) -> PromptTraits:
+        """What the core is told of a group's prompt."""
+        key = None if self.prompts is None else str(group % self.prompts)
+        return PromptTraits(key=key, prompt_tokens=self.prompt_tokens)
 
     def turn_ends(self, tokens: int) -> list[int]:
         """Tokens at the end of each turn of a completion with that many; fewer turns if there are fewer."""
@@ -184,17 +195,21 @@ class Trainer:
         fixed_s: Further seconds of a training step, >= 0.
         devices: Replicas' worth of devices of its own, >= 0. At 0 it trains on the devices of all replicas,
             which generate nothing meanwhile.
+        switch_s: Seconds in which a device that changes sides, from generating to training or back, does
+            neither, >= 0. Devices of the trainer's own do not change sides.
     """
 
     sample_s: float = 0.0
     fixed_s: float = 0.0
     devices: int = 0
+    switch_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in (
             ("sample_s", self.sample_s),
             ("fixed_s", self.fixed_s),
             ("devices", self.devices),
+            ("switch_s", self.switch_s),
         ):
             if not math.isfinite(value) or value < 0:
                 raise SimulationError(f"Trainer.{name}: got {value!r}, allowed is >= 0")
@@ -252,6 +267,11 @@ class Setting:
         """Seconds of a training step on that many samples."""
         devices = len(self.engines) if self.trainer.colocated else self.trainer.devices
         return self.trainer.fixed_s + self.trainer.sample_s * samples / devices
+
+    @property
+    def switch_s(self) -> float:
+        """Seconds that all devices need to change sides before a training step, and again after it."""
+        return self.trainer.switch_s if self.trainer.colocated else 0.0
 
     def split(self, trainer_devices: int) -> "Setting":
         """The same devices, of which the last `trainer_devices` replicas' are the trainer's alone.

@@ -1,0 +1,83 @@
+"""The tasks of a live scheduler: calls of the caller's functions. Used by the driver."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+from roll_scheduler.ticket import Ticket
+
+__all__ = ["Calls", "Stage"]
+
+Stage: TypeAlias = Literal["generate", "grade"]
+
+
+class Calls:
+    """Tasks by ticket, of which each ticket has at most one.
+
+    Args:
+        finished: Called with each task that ended and was not aborted.
+    """
+
+    def __init__(self, finished: Callable[[Stage, Ticket, asyncio.Task[Any]], None]) -> None:
+        self._finished = finished
+        self._running: dict[int, asyncio.Task[Any]] = {}
+        self._generating: dict[int, asyncio.Event | None] = {}
+        self._aborted: set[asyncio.Task[Any]] = set()
+
+    def start(
+        self,
+        stage: Stage,
+        ticket: Ticket,
+        call: Coroutine[Any, Any, object],
+        *,
+        stopping: asyncio.Event | None = None,
+    ) -> None:
+        """Starts a call; `stopping` is what `stop` sets."""
+        task = asyncio.get_running_loop().create_task(call, name=f"{stage} ticket {ticket.id}")
+        self._running[ticket.id] = task
+        if stage == "generate":
+            self._generating[ticket.id] = stopping
+        task.add_done_callback(partial(self._ended, stage, ticket))
+
+    def stop(self, ticket: Ticket) -> None:
+        """Asks a generation to end; one that has ended already is left alone."""
+        stopping = self._generating.get(ticket.id)
+        if stopping is not None:
+            stopping.set()
+
+    def abort(self, ticket: Ticket) -> None:
+        """Cancels the call of a ticket; what it still returns or raises is ignored."""
+        self._generating.pop(ticket.id, None)
+        task = self._running.pop(ticket.id, None)
+        if task is not None:
+            self._aborted.add(task)
+            task.cancel()
+
+    async def quiet(self, seconds: float, *, generations: bool) -> list[str]:
+        """Waits for aborted calls to end, and for all generations if told so.
+
+        Args:
+            seconds: How long at most.
+            generations: Whether to wait for calls that generate and were not aborted, too.
+
+        Returns:
+            Names of the tasks that have not ended, sorted.
+        """
+        tasks = set(self._aborted)
+        if generations:
+            tasks |= {self._running[ticket] for ticket in self._generating}
+        if not tasks:
+            return []
+        _, running = await asyncio.wait(tasks, timeout=seconds)
+        return sorted(task.get_name() for task in running)
+
+    def _ended(self, stage: Stage, ticket: Ticket, task: asyncio.Task[Any]) -> None:
+        if task in self._aborted:
+            self._aborted.discard(task)
+            if not task.cancelled():
+                task.exception()
+            return
+        del self._running[ticket.id]
+        self._generating.pop(ticket.id, None)
+        self._finished(stage, ticket, task)

@@ -1,0 +1,96 @@
+"""What each replica is worth, from how fast it is and how often it fails. Used by the dispatch queue."""
+
+import math
+
+from roll_scheduler.errors import SchedulerError
+
+__all__ = ["ReplicaHealth"]
+
+
+SLOWNESS = 3
+"""Power of a replica's relative speed that weighs it: a long completion there ends the batch late."""
+
+
+class _Seen:
+    __slots__ = ("count", "failures", "log_rate", "told")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.failures = 0.0
+        self.log_rate = 0.0
+        self.told = 1.0
+
+
+class ReplicaHealth:
+    """Weights for `Router.report`: the share of its slots that a replica should have busy; O(1) an event.
+
+    A replica that gives tokens more slowly than `tolerance` times the geometric mean of all is weighted by
+    the cube of that ratio, and one that fails by the square of its share of successes, over the last 20 or so
+    requests each. A weight is never below `floor`: what gets no request could not recover.
+
+    Args:
+        tolerance: Speed, as a share of the mean, that still counts as healthy, 0 to 1.
+        floor: Least weight, > 0 to 1.
+
+    Raises:
+        SchedulerError: If a number is out of its range.
+    """
+
+    RATE = 0.05
+    LEAST_SEEN = 4
+    LEAST_CHANGE = 0.05
+
+    def __init__(self, *, tolerance: float = 0.7, floor: float = 0.05) -> None:
+        if not 0 <= tolerance <= 1:
+            raise SchedulerError(f"ReplicaHealth.tolerance: got {tolerance!r}, allowed is 0 to 1")
+        if not 0 < floor <= 1:
+            raise SchedulerError(f"ReplicaHealth.floor: got {floor!r}, allowed is > 0 to 1")
+        self._tolerance = tolerance
+        self._floor = floor
+        self._seen: dict[str, _Seen] = {}
+        self._sum = 0.0
+        self._known = 0
+
+    def ended(self, name: str, *, tokens: float, seconds: float) -> None:
+        """A request ended on a replica with so many tokens after so many seconds."""
+        seen = self._of(name)
+        seen.failures *= 1 - self.RATE
+        if tokens <= 0 or seconds <= 0:
+            return
+        log_rate = math.log(tokens / seconds)
+        if seen.count == 0:
+            self._known += 1
+            change = log_rate
+        else:
+            change = (log_rate - seen.log_rate) * max(self.RATE, 1 / (seen.count + 1))
+        seen.count += 1
+        seen.log_rate += change
+        self._sum += change
+
+    def failed(self, name: str) -> None:
+        """A request failed on a replica."""
+        seen = self._of(name)
+        seen.failures += (1 - seen.failures) * self.RATE
+
+    def forget(self, name: str) -> None:
+        """A replica left."""
+        seen = self._seen.pop(name, None)
+        if seen is not None and seen.count:
+            self._known -= 1
+            self._sum -= seen.log_rate
+
+    def weight(self, name: str) -> float | None:
+        """What a replica is worth, `floor` to 1; None if that is about what was told before."""
+        seen = self._of(name)
+        worth = 1.0
+        if seen.count >= self.LEAST_SEEN and self._known > 1:
+            ratio = math.exp(min(0.0, seen.log_rate - self._sum / self._known))
+            worth = 1.0 if ratio >= self._tolerance else ratio**SLOWNESS
+        worth = max(self._floor, worth * (1 - seen.failures) ** 2)
+        if abs(worth - seen.told) < self.LEAST_CHANGE and (worth < 1 or seen.told == 1):
+            return None
+        seen.told = worth
+        return worth
+
+    def _of(self, name: str) -> _Seen:
+        return self._seen.setdefault(name, _Seen())
