@@ -19,6 +19,7 @@ from roll_launch.config import (
 )
 from roll_launch.config.schema.algorithm import ALSO
 from roll_learners.algorithm import PRESETS, Algorithm, KlPenalty, make_algorithm
+from roll_learners.correction import Correction
 from roll_learners.schedule import OptimizerSettings
 
 PATH = Path(__file__).parents[3] / "examples" / "quickstart.yaml"
@@ -138,9 +139,30 @@ def test_a_learning_rate_of_zero_is_a_control_run() -> None:
     assert rlvr(f"{RLVR}.learner.optimizer.learning_rate=0").learner.optimizer.learning_rate == 0.0
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_every_preset_can_be_chosen(preset: str) -> None:
+@pytest.mark.parametrize("preset", sorted(name for name, made in PRESETS.items() if not made.needs))
+def test_every_preset_that_needs_no_further_role_can_be_chosen(preset: str) -> None:
     assert rlvr(f"{RLVR}.algorithm={{preset: {preset}}}").algorithm.algorithm() == PRESETS[preset]
+
+
+@pytest.mark.parametrize(
+    ("preset", "need"), [("ppo", "critic"), ("gigpo", "turn_states"), ("remax", "greedy_baseline")]
+)
+def test_an_algorithm_whose_role_no_pipeline_places_is_refused(preset: str, need: str) -> None:
+    assert (
+        f"needs {need}, which this pipeline does not provide"
+        in refused(f"{RLVR}.algorithm={{preset: {preset}}}")[0]
+    )
+    chosen = refused(f"{RLVR}.algorithm={{preset: grpo, advantage: {PRESETS[preset].advantage}}}")
+    assert f"needs {need}" in chosen[0]
+
+
+def test_a_correction_is_written_as_a_section() -> None:
+    given = "{preset: grpo, correction: {weight: token, cap: 2.0}}"
+    assert rlvr(f"{RLVR}.algorithm={given}").algorithm.algorithm().correction == Correction(
+        weight="token", cap=2.0
+    )
+    wrong = refused(f"{RLVR}.algorithm={{preset: grpo, correction: {{weight: token, cap: 0}}}}")
+    assert "correction.cap is 0" in wrong[0]
 
 
 def test_written_fields_override_the_preset_and_others_do_not() -> None:
@@ -156,7 +178,7 @@ def test_written_fields_override_the_preset_and_others_do_not() -> None:
 
 
 def test_every_field_of_an_algorithm_is_a_key() -> None:
-    fields = {field.name for field in dataclasses.fields(Algorithm)} - {"name"}
+    fields = {field.name for field in dataclasses.fields(Algorithm)} - {"name", "critic", "rhythm"}
     keys = set(type(rlvr().algorithm).model_fields)
     assert keys == fields | {"preset"}
     assert ALSO.keys() <= fields | {field.name for field in dataclasses.fields(KlPenalty)}

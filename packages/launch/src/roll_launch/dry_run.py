@@ -23,7 +23,7 @@ from roll_rollout import (
     weights_checksum,
 )
 
-from roll_launch.config import RunConfig
+from roll_launch.config import FiltersConfig, RunConfig
 from roll_launch.display import Display
 from roll_launch.errors import RollLaunchError
 from roll_launch.failures import first_cause
@@ -160,12 +160,11 @@ def _shortened(plan: StagePlan) -> StagePlan:
     if isinstance(plan, SftPlan):
         return replace(plan, stage=plan.stage.model_copy(update={"steps": DRY_STEPS, "alarms": None}))
     rollout = plan.stage.rollout
-    unfiltered = rollout.filters.model_copy(update={"zero_spread": False, "mean_outside": None})
     stage = plan.stage.model_copy(
         update={
             "steps": DRY_STEPS,
             "alarms": None,
-            "rollout": rollout.model_copy(update={"filters": unfiltered}),
+            "rollout": rollout.model_copy(update={"filters": FiltersConfig()}),
         }
     )
     heldout = plan.heldout

@@ -24,6 +24,9 @@ FREE = (
     "stages.*.learner.threads", "stages.*.learner.device", "stages.*.learner.micro_batch_tokens",
     "stages.*.rollout.replicas", "stages.*.rollout.engine.*", "stages.*.rollout.generate_deadline_s",
     "stages.*.rollout.retries", "stages.*.rollout.sync_tolerance",
+    "stages.*.rollout.scheduling.router", "stages.*.rollout.scheduling.kv_tokens",
+    "stages.*.rollout.scheduling.weigh_health", "stages.*.rollout.scheduling.quarantine_after",
+    "stages.*.rewards.adaptive_deadline", "stages.*.rewards.adaptive_deadline.*",
     "stages.*.rewards.workers", "stages.*.rewards.deadline_s", "stages.*.rewards.concurrency",
 )  # fmt: skip
 """Keys that a resume may change: where and how fast the run computes, not what it learns from what. A `*`

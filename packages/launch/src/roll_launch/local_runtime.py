@@ -91,7 +91,9 @@ class LocalActor:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    async def generate(self, request: GenerateRequest) -> Rollout:
+    async def generate(self, request: GenerateRequest, partial: Handle | None = None) -> Rollout:
+        if partial is not None:
+            request = request.resumed(completion_of(partial))
         return rollout_of(await self.engine.generate(request))
 
     async def abort(self, request_id: str) -> None:
@@ -177,8 +179,7 @@ def rollout_of(completion: Completion) -> Rollout:
     """What the driver holds of a completion that stays in this process."""
     return Rollout(
         completion=completion,
-        tokens=len(completion),
-        oldest_version=completion.oldest_version,
+        versions=completion.versions,
         finish=completion.finish_reason,
     )
 

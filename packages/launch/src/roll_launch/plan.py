@@ -7,7 +7,8 @@ plan; `run` executes it.
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from roll_launch.roles import ModelSpec
 from roll_launch.run_directory import RunDirectory
 from roll_launch.seeds import derived_seed
 
-COMPARING_GRADERS = frozenset({"exact", "number"})
+COMPARING_GRADERS = frozenset({"choice", "exact", "math", "number", "text_match"})
 """Graders that have no verdict without a reference."""
 
 
@@ -38,10 +39,22 @@ class PlanError(RollLaunchError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A row of the data and its prompt's token ids, int32[P]."""
+    """A row of the data and its prompt's token ids, int32[P].
 
+    `key` is its number among those of its domain, after the domain: "17", "math/17".
+    """
+
+    key: str
     row: Row
     token_ids: np.ndarray
+
+    @property
+    def columns(self) -> Mapping[str, object]:
+        """What graders get by name: the prompt, its domain in a mixture, and the row's further columns."""
+        row = self.row
+        prompt = row.prompt if row.messages is None else list(row.messages)
+        domain = {"domain": row.domain} if row.domain else {}
+        return {"prompt": prompt, **domain, **row.columns}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,9 +234,13 @@ def _encode(rows: Sequence[Row], encoder: PromptEncoder, stage: RlvrStage) -> Pr
     encoded = encoder.encode_prompts(
         rows, max_prompt_tokens=stage.rollout.max_prompt_tokens, overlong=stage.rollout.overlong_prompts
     )
-    return PromptSet(
-        prompts=tuple(Prompt(row=row, token_ids=ids) for row, ids in encoded.prompts), dropped=encoded.dropped
-    )
+    numbers: Counter[str] = Counter()
+    prompts: list[Prompt] = []
+    for row, ids in encoded.prompts:
+        number, numbers[row.domain] = numbers[row.domain], numbers[row.domain] + 1
+        key = f"{row.domain}/{number}" if row.domain else f"{number}"
+        prompts.append(Prompt(key=key, row=row, token_ids=ids))
+    return PromptSet(prompts=tuple(prompts), dropped=encoded.dropped)
 
 
 def _digest(*parts: Iterable[bytes]) -> str:

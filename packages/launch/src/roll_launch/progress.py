@@ -47,6 +47,7 @@ class StageProgress:
         files: Length in bytes of each growing file of the run directory; what stands after it is of steps
             that will be done again.
         alarms: What the alarms remember.
+        prompts: State of a mixture or curriculum, {} without one.
     """
 
     stage: str
@@ -62,6 +63,7 @@ class StageProgress:
     data: str = ""
     files: Mapping[str, int] = field(default_factory=dict)
     alarms: Mapping[str, Any] = field(default_factory=dict)
+    prompts: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Writes it as JSON."""
@@ -78,9 +80,7 @@ class StageProgress:
             values = json.loads(path.read_text(encoding="utf-8"))
             scheduler = values.pop("scheduler")
             if scheduler is not None:
-                # A checkpoint from before groups were deferred has none.
-                groups = {name: tuple(scheduler.get(name, ())) for name in ("resolved", "deferred")}
-                scheduler = SchedulerSnapshot(**scheduler | groups)
+                scheduler = SchedulerSnapshot(**scheduler)
             progress = cls(scheduler=scheduler, **values)
             numbers = (
                 progress.step,

@@ -80,12 +80,24 @@ class RewardSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """What the driver holds: Rollout(completion=<handle>, tokens=14, oldest_version=3, finish="stop")."""
+    """What the driver holds: Rollout(completion=<handle>, versions=((3, 9), (4, 5)), finish="stop").
+
+    `versions` are pairs (policy version, tokens) in token order.
+    """
 
     completion: Handle
-    tokens: int
-    oldest_version: int
+    versions: tuple[tuple[int, int], ...]
     finish: str
+
+    @property
+    def tokens(self) -> int:
+        """Sampled tokens."""
+        return sum(tokens for _, tokens in self.versions)
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest version that sampled one of them."""
+        return min(version for version, _ in self.versions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +181,8 @@ class Trainer(Protocol):
 class Actor(Protocol):
     """One rollout replica."""
 
-    async def generate(self, request: GenerateRequest) -> Rollout:
-        """Generates one completion."""
+    async def generate(self, request: GenerateRequest, partial: Handle | None = None) -> Rollout:
+        """Generates one completion, or goes on with one of this prompt and seed that was aborted."""
         ...
 
     def abort(self, request_id: str) -> Coroutine[object, object, None]:

@@ -23,10 +23,14 @@ from roll_launch.config.schema.alarms import (
 from roll_launch.config.schema.algorithm import AlgorithmConfig, KlConfig
 from roll_launch.config.schema.checkpoint import CheckpointConfig, PolicyDeadlines, SupervisedDeadlines
 from roll_launch.config.schema.data import (
+    CurriculumConfig,
     DataConfig,
+    DomainConfig,
     HfData,
     JsonlData,
+    MixtureData,
     ParquetData,
+    PromptDataConfig,
     PythonData,
     ReasoningGymData,
 )
@@ -38,14 +42,13 @@ from roll_launch.config.schema.learner import (
     SupervisedLearnerConfig,
 )
 from roll_launch.config.schema.model import ModelConfig, PretrainedModel, RandomModel, StageModel
-from roll_launch.config.schema.rewards import GraderConfig, OverlongConfig, RewardsConfig
-from roll_launch.config.schema.rollout import (
-    FiltersConfig,
-    OverProvisionConfig,
-    RolloutConfig,
-    SamplingConfig,
-    TransformersEngineConfig,
+from roll_launch.config.schema.rewards import (
+    AdaptiveDeadlineConfig,
+    GraderConfig,
+    OverlongConfig,
+    RewardsConfig,
 )
+from roll_launch.config.schema.rollout import RolloutConfig, SamplingConfig, TransformersEngineConfig
 from roll_launch.config.schema.run import (
     LocalRuntimeConfig,
     PreparationConfig,
@@ -54,17 +57,27 @@ from roll_launch.config.schema.run import (
     RuntimeConfig,
     TrackingConfig,
 )
+from roll_launch.config.schema.scheduling import (
+    AsynchronyConfig,
+    FiltersConfig,
+    OverProvisionConfig,
+    SchedulingConfig,
+)
 from roll_launch.config.schema.stages import EvaluationConfig, RlvrStage, SftStage, StageConfig
 from roll_launch.config.section import Finding, Section
 
 __all__ = [
+    "AdaptiveDeadlineConfig",
     "AlgorithmConfig",
     "AllMaskedConfig",
+    "AsynchronyConfig",
     "CheckpointConfig",
     "ConfigError",
+    "CurriculumConfig",
     "DataConfig",
     "Derived",
     "Document",
+    "DomainConfig",
     "EntropyCollapseConfig",
     "EqualScoresConfig",
     "EvaluationConfig",
@@ -81,6 +94,7 @@ __all__ = [
     "LengthRewardConfig",
     "LoadedConfig",
     "LocalRuntimeConfig",
+    "MixtureData",
     "ModelConfig",
     "OptimizerConfig",
     "OverProvisionConfig",
@@ -93,6 +107,7 @@ __all__ = [
     "PreparationConfig",
     "PretrainedModel",
     "Problem",
+    "PromptDataConfig",
     "PythonData",
     "RandomModel",
     "RatioExplosionConfig",
@@ -104,6 +119,7 @@ __all__ = [
     "RunConfig",
     "RuntimeConfig",
     "SamplingConfig",
+    "SchedulingConfig",
     "Section",
     "SftStage",
     "SkippedUpdateConfig",

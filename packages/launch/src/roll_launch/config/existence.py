@@ -21,10 +21,11 @@ from roll_launch.config.document import Document
 from roll_launch.config.nodes import KeyPath
 from roll_launch.config.problems import ConfigError, Problem, in_file_order
 from roll_launch.config.schema.data import (
-    DataConfig,
     HfData,
     JsonlData,
+    MixtureData,
     ParquetData,
+    PromptDataConfig,
     PythonData,
     ReasoningGymData,
 )
@@ -142,8 +143,11 @@ def _architecture(model: RandomModel, path: KeyPath) -> Iterator[Absence]:
             yield Absence(path=(*path, "config", field), message=str(error))
 
 
-def _data(data: DataConfig, path: KeyPath, prepared: list[Path]) -> Iterator[Absence]:
-    if isinstance(data, PythonData):
+def _data(data: PromptDataConfig, path: KeyPath, prepared: list[Path]) -> Iterator[Absence]:
+    if isinstance(data, MixtureData):
+        for index, domain in enumerate(data.domains):
+            yield from _data(domain.data, (*path, "domains", index, "data"), prepared)
+    elif isinstance(data, PythonData):
         yield from _module(data.callable, (*path, "callable"))
     elif isinstance(data, HfData):
         yield from _extra("datasets", "datasets", (*path, "source"))

@@ -1,13 +1,16 @@
 """From a stage's `data:` section to its rows. Called by the plan of a run."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from roll_launch.config import (
     DataConfig,
     HfData,
     JsonlData,
+    MixtureData,
     ParquetData,
+    PromptDataConfig,
     PythonData,
     ReasoningGymData,
 )
@@ -24,13 +27,15 @@ from roll_launch.data.readers import (
 from roll_launch.data.rows import RawRow, Row
 
 
-def open_rows(data: DataConfig) -> list[Row]:
-    """The rows of a data source, in its order, at most `limit` of them.
+def open_rows(data: PromptDataConfig) -> list[Row]:
+    """The rows of a data source, in its order, at most `limit` of them; of a mixture, domain after domain.
 
     Raises:
         DataError: if the source cannot be read or is empty, or a row has no prompt or a value of a wrong
             type.
     """
+    if isinstance(data, MixtureData):
+        return [replace(row, domain=domain.name) for domain in data.domains for row in open_rows(domain.data)]
     names = Columns() if isinstance(data, ReasoningGymData) else data
     rows = [normalise(raw, names) for raw in islice(_raw_rows(data), names.limit)]
     if not rows:

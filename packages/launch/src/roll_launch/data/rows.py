@@ -32,6 +32,7 @@ class Row:
         reference: what graders compare a response with.
         columns: every other column, passed to graders by name.
         origin: file and line, or source and number, counted from 1.
+        domain: of a mixture, or "".
     """
 
     prompt: str | None
@@ -40,6 +41,7 @@ class Row:
     reference: object
     columns: Mapping[str, object]
     origin: str
+    domain: str = ""
 
     @property
     def text(self) -> str:

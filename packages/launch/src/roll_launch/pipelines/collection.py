@@ -9,17 +9,29 @@ from pathlib import Path
 
 from roll_rewards import Score
 from roll_rollout import EngineError, GenerateRequest, SamplingParams
-from roll_scheduler import Batch, Generated, Graded, Member, RolloutScheduler, Ticket, TicketFailed
+from roll_scheduler import (
+    Batch,
+    Generated,
+    Graded,
+    Member,
+    Part,
+    RolloutScheduler,
+    Ticket,
+    TicketFailed,
+    VersionSpan,
+)
 
 from roll_launch.failures import RoleDied
 from roll_launch.plan import Prompt
 from roll_launch.role_group import RoleGroup
-from roll_launch.roles import SLOTS_PER_ACTOR, Actor, Handle, RewardWorker, RolloutRecord
+from roll_launch.roles import SLOTS_PER_ACTOR, Actor, Handle, RewardWorker, Rollout, RolloutRecord
 
 PENDING_SHOWN = 5
 
 SECOND_CHANCES = 8
 """Gradings that are repeated at once after their worker died; those under which another dies, one by one."""
+
+STOP_EVERY_S = 0.1
 
 RolloutBatch = Batch[Prompt, Handle, Score]
 
@@ -76,15 +88,66 @@ class RolloutWork:
         Raises:
             TicketFailed: The engine refused or lost the request.
         """
-        request = GenerateRequest(
+        rollout = await self._generated(self._request(ticket, prompt), replica)
+        if rollout.finish == "abort":
+            raise self._failed("abort", f"{replica} ended the request before its completion did")
+        return Generated(
+            completion=rollout.completion,
+            tokens=rollout.tokens,
+            oldest_version=rollout.oldest_version,
+            truncated=rollout.finish == "length",
+        )
+
+    async def generate_part(
+        self, ticket: Ticket, prompt: Prompt, replica: str, part: Part[Handle]
+    ) -> Generated[Handle]:
+        """One completion, or as much of it as there is when it is to stop; goes on from what was kept.
+
+        Raises:
+            TicketFailed: The engine refused or lost the request.
+        """
+        request = self._request(ticket, prompt)
+        actor = self._actors.live[replica]
+
+        async def stop_when_asked() -> None:
+            await part.stopping.wait()
+            while True:
+                # Again and again, because the first may overtake the request itself.
+                await actor.abort(request.id)
+                await asyncio.sleep(STOP_EVERY_S)
+
+        stopper = asyncio.get_running_loop().create_task(stop_when_asked())
+        try:
+            rollout = await self._generated(request, replica, part.kept)
+        finally:
+            # A role that died while it was asked is reported by the call that has its request.
+            stopper.cancel()
+            await asyncio.gather(stopper, return_exceptions=True)
+        finished = rollout.finish != "abort"
+        if not finished and not part.stopping.is_set():
+            raise self._failed("abort", f"{replica} ended the request before its completion did")
+        spans = sampled_after(rollout.versions, part.tokens)
+        return Generated(
+            completion=rollout.completion,
+            tokens=rollout.tokens,
+            oldest_version=min((span.version for span in spans), default=rollout.oldest_version),
+            truncated=rollout.finish == "length",
+            spans=spans,
+            finished=finished,
+        )
+
+    def _request(self, ticket: Ticket, prompt: Prompt) -> GenerateRequest:
+        return GenerateRequest(
             id=f"{next(self._requests)}",
             prompt_ids=prompt.token_ids,
             seed=ticket.seed,
             sampling=self._sampling,
         )
+
+    async def _generated(self, request: GenerateRequest, replica: str, kept: Handle | None = None) -> Rollout:
         actor = self._actors.live[replica]
         try:
-            rollout = await actor.generate(request)
+            return await actor.generate(request, kept)
         except EngineError as error:
             raise self._failed("engine", str(error)) from error
         except RoleDied as error:
@@ -95,14 +158,6 @@ class RolloutWork:
             # The engine must not go on with what nobody waits for; the abort itself is not waited for.
             _detach(actor.abort(request.id))
             raise
-        if rollout.finish == "abort":
-            raise self._failed("abort", f"{replica} ended the request before its completion did")
-        return Generated(
-            completion=rollout.completion,
-            tokens=rollout.tokens,
-            oldest_version=rollout.oldest_version,
-            truncated=rollout.finish == "length",
-        )
 
     async def grade(self, ticket: Ticket, prompt: Prompt, completion: Handle) -> Graded[Score]:
         """The score of one completion.
@@ -119,7 +174,7 @@ class RolloutWork:
                 name, worker = await self._workers.next()
                 self._under_way[worker] += 1
                 try:
-                    score = await worker.grade(completion, prompt.row.reference, prompt.row.columns)
+                    score = await worker.grade(completion, prompt.row.reference, prompt.columns)
                     break
                 except RoleDied as error:
                     self._workers.lost(name, worker, str(error))
@@ -163,6 +218,22 @@ class RolloutWork:
             return f"{tickets} tickets: " + "; ".join(shown) + (f"; and {more} more" if more else "")
 
         return describe
+
+
+def sampled_after(versions: Sequence[tuple[int, int]], tokens: int) -> tuple[VersionSpan, ...]:
+    """Who sampled what comes after the first `tokens` tokens.
+
+    Args:
+        versions: Pairs (policy version, tokens) of a completion.
+        tokens: How many to leave out.
+    """
+    spans: list[VersionSpan] = []
+    for version, run in versions:
+        left_out = min(run, tokens)
+        tokens -= left_out
+        if run > left_out:
+            spans.append(VersionSpan(version=version, tokens=run - left_out))
+    return tuple(spans)
 
 
 def members_of(batch: RolloutBatch) -> list[Member[Handle, Score]]:

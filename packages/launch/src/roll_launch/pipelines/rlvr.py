@@ -15,8 +15,9 @@ from roll_launch.history import StageHistory
 from roll_launch.pipelines.checkpoints import CheckpointSchedule
 from roll_launch.pipelines.collection import RolloutBatch, RolloutWork, members_of
 from roll_launch.pipelines.evaluation import Evaluation
+from roll_launch.pipelines.prompt_supply import PromptSupply
 from roll_launch.pipelines.rlvr_roles import RlvrRoles, start_rlvr_roles
-from roll_launch.pipelines.rollout_metrics import rollout_metrics
+from roll_launch.pipelines.rollout_metrics import domain_metrics, rollout_metrics
 from roll_launch.pipelines.sample_names import rollout_names
 from roll_launch.pipelines.scheduling import training_policy
 from roll_launch.pipelines.stage import RunContext, StageResult
@@ -133,7 +134,14 @@ class RlvrPipeline:
         # A batch whose every sample is masked is not trained on, and has neither of the two.
         changed = metrics.get("actor/grad_norm", 0.0) > 0 and metrics.get("actor/lr", 0.0) > 0
         self._version += 1
-        return await self._sync.publish(self._version, weights_changed=changed)
+        asynchrony = self._plan.stage.rollout.asynchrony
+        if asynchrony is None:
+            return await self._sync.publish(self._version, weights_changed=changed)
+        await self._scheduler.pause(asynchrony.in_flight)
+        synced = await self._sync.publish(self._version, weights_changed=changed)
+        self._scheduler.publish(self._version)
+        self._scheduler.resume()
+        return synced
 
     async def _evaluate(self, step: int, when: str) -> dict[str, float]:
         """The held-out accuracy under the present weights; {} without held-out data."""
@@ -190,7 +198,8 @@ class RlvrPipeline:
         self.result.tokens += tokens
         timing = self.result.times.end_step()
         rewards = [sample.reward for sample in samples]
-        metrics |= rollout_metrics(batch, rewards) | self._scheduler.metrics() | timing
+        metrics |= rollout_metrics(batch, rewards) | domain_metrics(batch)
+        metrics |= self._scheduler.metrics() | self._supply.metrics() | timing
         metrics["perf/total_num_tokens"] = float(tokens)
         metrics["perf/throughput"] = tokens / max(timing["timing_s/step"], 1e-9)
         metrics["training/policy_version"] = float(self._version)
@@ -230,21 +239,33 @@ class RlvrPipeline:
             "a replica for the rollouts", deadline_s=plan.stage.deadlines.start_s
         ):
             slots = await self._work.slots()
+        self._supply = PromptSupply(
+            plan,
+            first=resume.first_group if resume else 0,
+            state=self._history.progress.prompts if self._history else None,
+        )
+        policy = training_policy(plan.stage)
         return RolloutScheduler(
-            prompts=plan.prompts.endless(plan.seed, first=resume.first_group if resume else 0),
-            generate=self._work.generate,
+            prompts=self._supply,
+            generate=None if policy.partial else self._work.generate,
+            generate_part=self._work.generate_part if policy.partial else None,
             grade=self._work.grade,
+            observe=self._supply.observe,
+            traits=self._supply.traits,
+            tag=self._supply.domain,
             replicas=slots,
-            policy=training_policy(plan.stage),
+            policy=policy,
             run_seed=plan.seed,
             resume=resume,
         )
 
     def _progress(self, files: Mapping[str, int]) -> StageProgress:
+        snapshot = self._scheduler.snapshot()
         return self.result.progress(
             self._plan.stage.name,
             version=self._version,
-            scheduler=self._scheduler.snapshot(),
+            scheduler=snapshot,
+            prompts=self._supply.state(snapshot.first_group),
             data=self._digest,
             files={**files, self._file: self._written},
             run_seconds=self._context.run_seconds(),

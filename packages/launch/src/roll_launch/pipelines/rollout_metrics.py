@@ -34,6 +34,21 @@ def rollout_metrics(batch: RolloutBatch, rewards: Sequence[float]) -> dict[str, 
     return metrics
 
 
+def domain_metrics(batch: RolloutBatch) -> dict[str, float]:
+    """Mean score of each domain of a mixture and its share of the samples; {} without domains."""
+    scores: dict[str, list[float]] = {}
+    for group in batch.groups:
+        own = scores.setdefault(group.prompt.row.domain, [])
+        own += [member.graded.value for member in group.members]
+    total = sum(map(len, scores.values()))
+    metrics: dict[str, float] = {}
+    for domain, own in sorted(scores.items()):
+        if domain and own:
+            metrics[f"critic/score/{domain}/mean"] = sum(own) / len(own)
+            metrics[f"rollout/share/{domain}"] = len(own) / total
+    return metrics
+
+
 def _length_metrics(batch: RolloutBatch, rewards: Sequence[float]) -> dict[str, float]:
     """How reward and length go together among responses to the same prompt.
 

@@ -1,8 +1,20 @@
 """The scheduler's policy for a stage: group sizes, filters, and deadlines that allow for queues."""
 
 import math
+from dataclasses import replace
 
-from roll_scheduler import GroupFilter, MeanOutside, OverProvision, SchedulerPolicy, ZeroSpread
+from roll_scheduler import (
+    AdaptiveDeadline,
+    BatchFilter,
+    GroupFilter,
+    MeanOutside,
+    MostUncertain,
+    OverProvision,
+    PartialRollouts,
+    SchedulerPolicy,
+    TruncatedShare,
+    ZeroSpread,
+)
 
 from roll_launch.config import FiltersConfig, RlvrStage
 
@@ -12,40 +24,61 @@ FEWEST_FAILURES = 16
 
 def training_policy(stage: RlvrStage) -> SchedulerPolicy:
     """Batches of `prompts_per_step` groups."""
-    rollout, extra = stage.rollout, stage.rollout.over_provision
+    rollout, extra, asynchrony = stage.rollout, stage.rollout.over_provision, stage.rollout.asynchrony
     over_provision = None
     if extra is not None:
-        over_provision = OverProvision(groups=extra.prompts, members=extra.responses, defer=extra.defer)
-    return _policy(
+        over_provision = OverProvision(
+            groups=extra.prompts, members=extra.responses, defer=extra.defer, adaptive=extra.adaptive
+        )
+    policy = _policy(
         stage,
         groups=rollout.prompts_per_step,
         group_size=rollout.group_size,
-        filters=_filters(rollout.filters),
-        over_provision=over_provision,
+        at_once=_at_once(stage),
     )
+    policy = replace(
+        policy,
+        filters=_filters(rollout.filters),
+        batch_filter=_batch_filter(rollout.filters),
+        over_provision=over_provision,
+        order=rollout.scheduling.order,
+        kv_tokens=rollout.scheduling.kv_tokens,
+        quarantine_after=rollout.scheduling.quarantine_after,
+    )
+    if asynchrony is None:
+        return policy
+    partial = None
+    if asynchrony.carry or asynchrony.in_flight == "stop":
+        partial = PartialRollouts(max_versions=asynchrony.max_versions, stop_at_cut=asynchrony.carry)
+    return replace(policy, max_staleness=asynchrony.max_staleness, stale=asynchrony.stale, partial=partial)
 
 
 def evaluation_policy(stage: RlvrStage, prompts: int) -> SchedulerPolicy:
     """One batch of all held-out prompts, in groups of one."""
-    return _policy(stage, groups=prompts, group_size=1)
+    return _policy(stage, groups=prompts, group_size=1, at_once=prompts)
 
 
-def _policy(
-    stage: RlvrStage,
-    *,
-    groups: int,
-    group_size: int,
-    filters: tuple[GroupFilter, ...] = (),
-    over_provision: OverProvision | None = None,
-) -> SchedulerPolicy:
-    rollout, rewards, extra = stage.rollout, stage.rewards, over_provision
-    tickets = (groups + (extra.groups if extra else 0)) * (group_size + (extra.members if extra else 0))
+def _at_once(stage: RlvrStage) -> int:
+    """Tickets that may be under way at a time."""
+    rollout, extra = stage.rollout, stage.rollout.over_provision
+    groups, members = float(rollout.prompts_per_step), rollout.group_size
+    if rollout.filters.most_uncertain is not None:
+        groups /= rollout.filters.most_uncertain
+    if rollout.asynchrony is not None:
+        groups *= 1 + rollout.asynchrony.max_staleness
+    if extra is not None:
+        groups, members = groups + extra.prompts, members + extra.responses
+    return math.ceil(groups) * members
+
+
+def _policy(stage: RlvrStage, *, groups: int, group_size: int, at_once: int) -> SchedulerPolicy:
+    rollout, rewards, adaptive = stage.rollout, stage.rewards, stage.rewards.adaptive_deadline
     # The scheduler's clocks run while a ticket waits in an engine's or a worker's queue, so they allow for as
     # many rounds as the queue may hold, and for one of its own. They also allow for a process that hangs to
     # be found out and replaced, which saves the retries of all that were waiting for it.
     finding_out = stage.health.every_s + stage.health.answer_s
-    generating = math.ceil(tickets / (rollout.engine.max_batch * rollout.replicas))
-    grading = math.ceil(tickets / (rewards.concurrency * rewards.workers))
+    generating = math.ceil(at_once / (rollout.engine.max_batch * rollout.replicas))
+    grading = math.ceil(at_once / (rewards.concurrency * rewards.workers))
     return SchedulerPolicy(
         groups_per_batch=groups,
         group_size=group_size,
@@ -53,9 +86,12 @@ def _policy(
         retries=rollout.retries,
         generate_deadline_s=rollout.generate_deadline_s * max(1, generating) + finding_out,
         grade_deadline_s=rewards.deadline_s * (1 + grading) + finding_out,
-        max_failures=max(FEWEST_FAILURES, tickets // 2),
-        filters=filters,
-        over_provision=over_provision,
+        adaptive_grading=None
+        if adaptive is None
+        else AdaptiveDeadline(least_s=adaptive.least_s, factor=adaptive.factor, most_s=adaptive.most_s),
+        max_failures=max(FEWEST_FAILURES, at_once // 2),
+        router=rollout.scheduling.router,
+        weigh_health=rollout.scheduling.weigh_health,
     )
 
 
@@ -65,4 +101,10 @@ def _filters(config: FiltersConfig) -> tuple[GroupFilter, ...]:
         filters.append(ZeroSpread())
     if config.mean_outside is not None:
         filters.append(MeanOutside(*config.mean_outside))
+    if config.truncated_share is not None:
+        filters.append(TruncatedShare(most=config.truncated_share))
     return tuple(filters)
+
+
+def _batch_filter(config: FiltersConfig) -> BatchFilter | None:
+    return None if config.most_uncertain is None else MostUncertain(share=config.most_uncertain)

@@ -32,20 +32,30 @@ def policy_trainer(plan: RlvrPlan, *, processors: int, checkpoint: Path | None =
         temperature=plan.sampling.temperature,
         optimizer_steps=plan.stage.steps * learner.mini_batches * learner.epochs,
         seed=plan.seed,
-        threads=learner.threads or processors,
+        threads=learner.threads or (_shared(plan, processors) if _beside_each_other(plan) else processors),
         resume=checkpoint,
     )
 
 
 def actor(plan: RlvrPlan, *, processors: int) -> ActorSpec:
-    """Each rollout replica; trainer and replicas do not compute at the same time, the replicas do."""
+    """Each rollout replica; the trainer computes beside them in asynchronous stages only."""
     rollout = plan.stage.rollout
     return ActorSpec(
         model=plan.model,
         engine=rollout.engine,
         max_context=rollout.max_prompt_tokens + plan.sampling.max_tokens,
-        threads=rollout.engine.threads or threads_per_process(processors, rollout.replicas),
+        threads=rollout.engine.threads or _shared(plan, processors),
     )
+
+
+def _beside_each_other(plan: RlvrPlan) -> bool:
+    """Whether replicas generate while the trainer trains."""
+    asynchrony = plan.stage.rollout.asynchrony
+    return asynchrony is not None and not asynchrony.carry
+
+
+def _shared(plan: RlvrPlan, processors: int) -> int:
+    return threads_per_process(processors, plan.stage.rollout.replicas + _beside_each_other(plan))
 
 
 def reward_worker(plan: RlvrPlan) -> RewardSpec:

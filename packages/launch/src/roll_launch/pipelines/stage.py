@@ -69,6 +69,7 @@ class StageResult:
         files: Mapping[str, int],
         run_seconds: float,
         alarms: Mapping[str, Any],
+        prompts: Mapping[str, Any] | None = None,
     ) -> StageProgress:
         """Where the stage stands, for a checkpoint."""
         return StageProgress(
@@ -85,4 +86,5 @@ class StageResult:
             data=data,
             files=files,
             alarms=alarms,
+            prompts=prompts or {},
         )

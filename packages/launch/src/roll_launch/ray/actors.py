@@ -55,9 +55,13 @@ class RolloutActor:
         self._engine = build_engine(spec, self._executor)
 
     @ray.method(num_returns=2)
-    async def generate(self, request: GenerateRequest) -> tuple[tuple[int, int, str], Completion]:
+    async def generate(
+        self, request: GenerateRequest, partial: Completion | None
+    ) -> tuple[tuple[tuple[tuple[int, int], ...], str], Completion]:
+        if partial is not None:
+            request = request.resumed(partial)
         completion = await self._engine.generate(request)
-        return (len(completion), completion.oldest_version, completion.finish_reason), completion
+        return (completion.versions, completion.finish_reason), completion
 
     async def abort(self, request_id: str) -> None:
         await self._engine.abort([request_id])

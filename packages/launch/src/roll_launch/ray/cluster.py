@@ -19,6 +19,10 @@ logger = logging.getLogger(__name__)
 SOCKET_PATH_BYTES = 84
 """Of `/roll-12345678/session_2026-01-31_23-59-59_123456_1234567/sockets/plasma_store`, rounded up."""
 
+STARTS = 3
+BUSY = ("timed out during startup", "GCS")
+"""How Ray says that its processes were not there within its own limits (30 s), which cannot be set."""
+
 
 class ClusterError(RollLaunchError):
     """The Ray cluster cannot be started, joined, or does not have what the run needs."""
@@ -40,7 +44,14 @@ class Cluster:
         self._private = address is None
         self._scratch: Path | None = None
         self._reaper: subprocess.Popen[bytes] | None = None
-        self._start(address, needs, worker_environment)
+        for attempts_left in reversed(range(STARTS)):
+            try:
+                self._start(address, needs, worker_environment)
+                break
+            except ClusterError as error:
+                if not (self._private and attempts_left and any(sign in str(error) for sign in BUSY)):
+                    raise
+                logger.warning("Ray did not start on a busy machine, which is tried again: %s", error)
         try:
             self._check(needs)
         except ClusterError:

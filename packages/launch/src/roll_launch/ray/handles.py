@@ -90,10 +90,10 @@ class RayActor:
     async def start(self, spec: ActorSpec) -> None:
         await answer(self._name, "start", self._actor.start.remote(spec))
 
-    async def generate(self, request: GenerateRequest) -> Rollout:
-        facts, completion = self._actor.generate.remote(request)
-        tokens, oldest_version, finish = await answer(self._name, "generate", facts)
-        return Rollout(completion=completion, tokens=tokens, oldest_version=oldest_version, finish=finish)
+    async def generate(self, request: GenerateRequest, partial: Handle | None = None) -> Rollout:
+        facts, completion = self._actor.generate.remote(request, partial)
+        versions, finish = await answer(self._name, "generate", facts)
+        return Rollout(completion=completion, versions=versions, finish=finish)
 
     async def abort(self, request_id: str) -> None:
         await answer(self._name, "abort", self._actor.abort.remote(request_id))

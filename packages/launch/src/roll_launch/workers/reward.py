@@ -27,6 +27,7 @@ class RewardJudge:
     async def grade(self, completion: Completion, reference: object, columns: Mapping[str, object]) -> Score:
         """The score of one completion's text."""
         text = self._encoder.decode(completion.token_ids)
+        columns = {"tokens": len(completion.token_ids), **columns}
         async with self._turns:
             return await grade_with_deadline(
                 self._grader, text, reference, deadline_s=self._deadline_s, **columns

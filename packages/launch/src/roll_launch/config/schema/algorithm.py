@@ -7,16 +7,21 @@ there can be configured here at once.
 import dataclasses
 import re
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model, model_serializer
 from roll_learners.algorithm import PRESETS, Algorithm, KlPenalty, make_algorithm
+from roll_learners.correction import Correction
 from roll_learners.errors import LearnerError
 
 from roll_launch.config.section import Finding, Section
 
-_NOT_CONFIGURED = frozenset({"name"})
+_NOT_CONFIGURED = frozenset({"name", "critic", "rhythm"})
+"""Of an algorithm: its name, and the rules of roles that no pipeline places."""
+_KL_NOT_CONFIGURED = frozenset({"target", "horizon"})
+"""Of a KL penalty: no pipeline keeps a controller."""
 ALSO = {
     "clip_low": ["clip_ratio_low", "epsilon", "eps_clip", "clip_ratio"],
     "clip_high": ["clip_ratio_high", "epsilon_high", "eps_clip_high"],
@@ -69,6 +74,13 @@ class _Preset(_Partial):
                 key for key, value in overrides.items() if _refusal(self.preset, {key: value}) == together
             ]
             yield Finding(path=(alone[0],) if alone else (), message=together)
+            return
+        needs = self.algorithm().needs
+        if needs:
+            yield Finding(
+                path=("advantage",) if "advantage" in overrides else ("preset",),
+                message=f"needs {', '.join(sorted(needs))}, which this pipeline does not provide",
+            )
 
 
 def _refusal(preset: str, overrides: dict[str, Any]) -> str | None:
@@ -79,15 +91,18 @@ def _refusal(preset: str, overrides: dict[str, Any]) -> str | None:
     return None
 
 
-def _fields(record: type, exclude: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Optional pydantic fields for those of a dataclass, described by the `Attributes` of its docstring."""
+def _fields(
+    record: type, exclude: frozenset[str] = frozenset(), sections: Mapping[type, type] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Optional pydantic fields for those of a dataclass, described by the `Attributes` of its docstring;
+    those that are records themselves are sections."""
     hints = typing.get_type_hints(record)
     described = dict(re.findall(r"^ +(\w+): (.+(?:\n {9,}.+)*)", record.__doc__ or "", re.MULTILINE))
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(record):
         if field.name in exclude:
             continue
-        annotation = KlConfig if hints[field.name] is KlPenalty else hints[field.name]
+        annotation = sections.get(hints[field.name], hints[field.name])
         description = " ".join(described.get(field.name, "").split())
         also: dict[str, Any] | None = {"also": ALSO[field.name]} if field.name in ALSO else None
         fields[field.name] = (
@@ -102,6 +117,9 @@ if TYPE_CHECKING:
     class KlConfig(_Partial):
         """A penalty for distance from the policy that the stage starts with."""
 
+    class CorrectionConfig(_Partial):
+        """For an engine that samples from other probabilities than the learner computes."""
+
     class AlgorithmConfig(_Preset):
         """An algorithm of roll_learners."""
 
@@ -111,12 +129,23 @@ else:
         __base__=_Partial,
         __module__=__name__,
         __doc__="A penalty for distance from the policy that the stage starts with.",
-        **_fields(KlPenalty),
+        **_fields(KlPenalty, exclude=_KL_NOT_CONFIGURED),
+    )
+    CorrectionConfig = create_model(
+        "CorrectionConfig",
+        __base__=_Partial,
+        __module__=__name__,
+        __doc__="For an engine that samples from other probabilities than the learner computes.",
+        **_fields(Correction),
     )
     AlgorithmConfig = create_model(
         "AlgorithmConfig",
         __base__=_Preset,
         __module__=__name__,
         __doc__="A preset of roll_learners; keys that are left out are as the preset has them.",
-        **_fields(Algorithm, exclude=_NOT_CONFIGURED),
+        **_fields(
+            Algorithm,
+            exclude=_NOT_CONFIGURED,
+            sections={KlPenalty: KlConfig, Correction: CorrectionConfig},
+        ),
     )

@@ -1,12 +1,15 @@
 """Where rows come from, and which columns of them are used."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from roll_launch.config.schema.kinds import CallablePath, Count, NonNegative
-from roll_launch.config.section import Section
+from roll_launch.config.schema.kinds import CallablePath, Count, NonNegative, StageName
+from roll_launch.config.section import Finding, Section
+
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Columns(Section):
@@ -82,3 +85,65 @@ class PythonData(Columns):
 DataConfig: TypeAlias = Annotated[
     JsonlData | ParquetData | HfData | ReasoningGymData | PythonData, Field(discriminator="source")
 ]
+
+
+class DomainConfig(Section):
+    """One of the sources of a mixture."""
+
+    name: StageName = Field(description="Letters, digits, _ and -; metrics of the domain carry it.")
+    data: DataConfig = Field(description="Its rows.")
+    weight: Annotated[float, Field(gt=0)] = Field(
+        default=1.0, description="Share of the prompts, relative to the other weights."
+    )
+    least: NonNegative = Field(default=0, description="Prompts of it in each step, at least.")
+    most: Count | None = Field(default=None, description="Prompts of it in each step, at most; null for any.")
+
+
+class MixtureData(Section):
+    """Several sources, evenly interleaved in fixed proportions."""
+
+    source: Literal["mixture"] = Field(description="Several sources at once.")
+    domains: tuple[DomainConfig, ...] = Field(description="At least one.")
+
+    def findings(self) -> Iterator[Finding]:
+        if not self.domains:
+            yield Finding(path=("domains",), message="has no domain", allowed="at least one")
+        names = [domain.name for domain in self.domains]
+        for index, domain in enumerate(self.domains):
+            if domain.name in names[:index]:
+                yield Finding(
+                    path=("domains", index, "name"), message="names two domains alike", got=domain.name
+                )
+            if domain.most is not None and domain.most < domain.least:
+                yield Finding(
+                    path=("domains", index, "most"),
+                    message="below least",
+                    got=f"{domain.most}",
+                    allowed=f"int >= {domain.least}",
+                )
+
+
+PromptDataConfig: TypeAlias = Annotated[
+    JsonlData | ParquetData | HfData | ReasoningGymData | PythonData | MixtureData,
+    Field(discriminator="source"),
+]
+
+
+class CurriculumConfig(Section):
+    """Prompts are drawn by how often they were answered right, instead of epoch after epoch.
+
+    The rate of a prompt is its mean score, cut to 0 to 1, in which older results fade.
+    """
+
+    low: Share = Field(default=0.1, description="Rate below which a prompt is too hard for now.")
+    high: Share = Field(default=0.9, description="Rate above which it is too easy.")
+    explore: Share = Field(
+        default=0.1, description="Share of the draws for prompts never tried or outside of the band."
+    )
+    fade: Share = Field(default=0.5, description="What older results count for when a new one comes.")
+
+    def findings(self) -> Iterator[Finding]:
+        if self.low > self.high:
+            yield Finding(
+                path=("low",), message="above high", got=f"{self.low}", allowed=f"at most {self.high}"
+            )

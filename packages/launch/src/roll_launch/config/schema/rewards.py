@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 from roll_rewards import GRADERS, RewardError, make_grader
@@ -64,6 +64,27 @@ class OverlongConfig(Section):
     buffer_tokens: Count = Field(description="Width of the falling part, before `sampling.max_tokens`.")
 
 
+class AdaptiveDeadlineConfig(Section):
+    """A deadline that follows the longest grading of a correct answer so far (RollPacker).
+
+    What it cuts is a failure and not a 0: it is graded again, then left out, and counted.
+    """
+
+    least_s: Seconds = Field(default=2.0, description="Shortest deadline.")
+    factor: Annotated[float, Field(ge=1)] = Field(
+        default=1.5, description="Times the longest correct grading so far."
+    )
+    most_s: Seconds = Field(
+        default=30.0, description="Longest deadline, and that before any answer was correct."
+    )
+
+    def findings(self) -> Iterator[Finding]:
+        if self.most_s < self.least_s:
+            yield Finding(
+                path=("most_s",), message="below least_s", got=f"{self.most_s}", allowed=f">= {self.least_s}"
+            )
+
+
 class RewardsConfig(Section):
     """Grading of each completion, and shaping of the scores."""
 
@@ -73,6 +94,9 @@ class RewardsConfig(Section):
     workers: Count = Field(default=1, description="Processes that grade.")
     deadline_s: Seconds = Field(
         default=60.0, description="Seconds for one grading; then it is a failure, not a 0."
+    )
+    adaptive_deadline: AdaptiveDeadlineConfig | None = Field(
+        default=None, description="A shorter deadline once answers were correct; null has none."
     )
     concurrency: Count = Field(
         default=32,

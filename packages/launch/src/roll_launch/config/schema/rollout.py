@@ -1,4 +1,4 @@
-"""How completions are generated: engine, groups, sampling, and which groups are kept."""
+"""How completions are generated: engine, groups, sampling."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -6,6 +6,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from roll_launch.config.schema.kinds import Count, Device, NonNegative, Overlong, Seconds, Threads
+from roll_launch.config.schema.scheduling import (
+    AsynchronyConfig,
+    FiltersConfig,
+    OverProvisionConfig,
+    SchedulingConfig,
+)
 from roll_launch.config.section import Finding, Section
 
 
@@ -50,56 +56,6 @@ class SamplingConfig(Section):
     )
 
 
-class FiltersConfig(Section):
-    """Which complete groups are left out of training and replaced by others."""
-
-    zero_spread: bool = Field(
-        default=False,
-        description="Leave out groups whose rewards are all the same.",
-        json_schema_extra={"also": ["dynamic_sampling", "filter_groups"]},
-    )
-    mean_outside: tuple[float, float] | None = Field(
-        default=None, description="Leave out groups whose mean reward is not between these two, [low, high]."
-    )
-
-    def findings(self) -> Iterator[Finding]:
-        if self.mean_outside is not None and not self.mean_outside[0] < self.mean_outside[1]:
-            yield Finding(
-                path=("mean_outside",),
-                message="keeps no group: the first number must be below the second",
-                got=f"{list(self.mean_outside)}",
-            )
-
-
-class OverProvisionConfig(Section):
-    """More prompts and responses than a step needs; the quickest make the step, the rest is aborted.
-
-    That shortens the tail of a rollout, and favours short responses unless prompts are deferred: compare
-    `scheduler/kept_s` with `scheduler/aborted_s`.
-    """
-
-    prompts: NonNegative = Field(
-        default=0,
-        description="Prompts beyond prompts_per_step.",
-        json_schema_extra={"also": ["max_additional_running_prompts"]},
-    )
-    responses: NonNegative = Field(default=0, description="Responses of each prompt beyond group_size.")
-    defer: bool = Field(
-        default=False,
-        description="Keep the prompts that a step did without for a later step of their own, without"
-        " over-provisioning (RollPacker's tail rounds): each is trained on once an epoch all the same.",
-    )
-
-    def findings(self) -> Iterator[Finding]:
-        if self.prompts + self.responses == 0:
-            yield Finding(
-                path=(),
-                message="over-provisions nothing",
-                got="0 prompts and 0 responses",
-                allowed="more of one",
-            )
-
-
 class RolloutConfig(Section):
     """One step's rollout: `prompts_per_step` prompts with `group_size` completions each."""
 
@@ -139,6 +95,13 @@ class RolloutConfig(Section):
     over_provision: OverProvisionConfig | None = Field(
         default=None, description="Speculative prompts and responses; null sends out what a step needs."
     )
+    asynchrony: AsynchronyConfig | None = Field(
+        default=None,
+        description="Generation goes on while the policy is trained; null is on-policy, one after the other.",
+    )
+    scheduling: SchedulingConfig = Field(
+        default=SchedulingConfig(), description="Which completion starts next, and on which replica."
+    )
     retries: NonNegative = Field(
         default=1, description="Times that a failed completion or grading is tried again."
     )
@@ -167,6 +130,20 @@ class RolloutConfig(Section):
                 message="more than twice what a step needs",
                 got=f"{extra.prompts}",
                 allowed=f"0 to {self.prompts_per_step} (prompts_per_step)",
+            )
+        if extra is not None and extra.defer and self.asynchrony is not None:
+            yield Finding(
+                path=("over_provision", "defer"),
+                message="an asynchronous rollout goes on anyway with what a step did without",
+                got="true",
+                allowed="false with asynchrony",
+            )
+        if self.filters.most_uncertain is not None and (self.asynchrony is not None or extra is not None):
+            yield Finding(
+                path=("filters", "most_uncertain"),
+                message="chooses among the groups of one on-policy step, without over-provisioned ones",
+                got=f"{self.filters.most_uncertain}",
+                allowed="null with asynchrony or over_provision",
             )
         if self.filters.zero_spread and self.group_size == 1:
             yield Finding(

@@ -9,7 +9,7 @@ from roll_learners.errors import LearnerError
 from roll_launch.config.schema.alarms import PolicyAlarmsConfig, SupervisedAlarmsConfig
 from roll_launch.config.schema.algorithm import AlgorithmConfig
 from roll_launch.config.schema.checkpoint import CheckpointConfig, PolicyDeadlines, SupervisedDeadlines
-from roll_launch.config.schema.data import DataConfig
+from roll_launch.config.schema.data import CurriculumConfig, DataConfig, MixtureData, PromptDataConfig
 from roll_launch.config.schema.health import HealthConfig
 from roll_launch.config.schema.kinds import Count, Overlong, StageName
 from roll_launch.config.schema.learner import (
@@ -74,7 +74,10 @@ class RlvrStage(Section):
     name: StageName = Field(description="Letters, digits, _ and -; later stages and the command line use it.")
     pipeline: Literal["rlvr"] = Field(description="Reinforcement learning with verifiable rewards.")
     model: ModelConfig = Field(description="What is trained.")
-    data: DataConfig = Field(description="Prompts, with what their graders need.")
+    data: PromptDataConfig = Field(description="Prompts, with what their graders need.")
+    curriculum: CurriculumConfig | None = Field(
+        default=None, description="Draw prompts by how hard they are now; null takes all, epoch after epoch."
+    )
     evaluation: EvaluationConfig | None = Field(
         default=None, description="Held-out accuracy; null measures none."
     )
@@ -114,6 +117,7 @@ class RlvrStage(Section):
         yield from _micro_batch_findings(self.learner, longest, what)
         yield from self._group_findings()
         yield from self._overlong_findings()
+        yield from self._quota_findings()
 
     def _group_findings(self) -> Iterator[Finding]:
         try:
@@ -126,6 +130,20 @@ class RlvrStage(Section):
                 message=f"{self.algorithm.preset} compares completions of one prompt; 1 trains nothing",
                 got="1",
                 allowed="int >= 2",
+            )
+
+    def _quota_findings(self) -> Iterator[Finding]:
+        if not isinstance(self.data, MixtureData) or not self.data.domains:
+            return
+        prompts = self.rollout.prompts_per_step
+        least = sum(domain.least for domain in self.data.domains)
+        most = sum(prompts if domain.most is None else domain.most for domain in self.data.domains)
+        if not least <= prompts <= most:
+            yield Finding(
+                path=("data", "domains"),
+                message="quotas that no step of rollout.prompts_per_step prompts can keep",
+                got=f"at least {least} and at most {most} prompts",
+                allowed=f"at least <= {prompts} <= at most",
             )
 
     def _overlong_findings(self) -> Iterator[Finding]:

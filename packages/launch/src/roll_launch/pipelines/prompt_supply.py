@@ -1,0 +1,127 @@
+"""Which prompt a stage uses next: all in turn, by shares of domains, or by how hard they are now.
+
+The RLVR pipeline makes one a stage; its scheduler takes the prompts and tells it the scores.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from roll_scheduler import (
+    Curriculum,
+    Mixture,
+    MixtureDomain,
+    PromptList,
+    PromptLog,
+    PromptSource,
+    PromptTraits,
+)
+
+from roll_launch.config import CurriculumConfig, DomainConfig, MixtureData
+from roll_launch.plan import Prompt, RlvrPlan
+
+
+class PromptSupply:
+    """The prompts of a stage, without end.
+
+    Without mixture and curriculum the prompt of an occurrence follows from its number alone, and there is no
+    state. Otherwise the draws that a resume wants again are part of the state.
+
+    Args:
+        plan: Of the stage.
+        first: Occurrence to begin with.
+        state: What `state` gave before a resume; None at the beginning.
+
+    Raises:
+        SchedulerError: The state is of other prompts.
+    """
+
+    def __init__(self, plan: RlvrPlan, *, first: int = 0, state: Mapping[str, Any] | None = None) -> None:
+        self._curricula: dict[str, Curriculum[Prompt]] = {}
+        self._plain = plan.prompts.endless(plan.seed, first=first)
+        self._log: PromptLog[Prompt] | None = None
+        if isinstance(plan.stage.data, MixtureData) or plan.stage.curriculum is not None:
+            self._log = PromptLog(self._source(plan))
+            if state:
+                self._log.restore(state)
+                self._log.rewind(first)
+
+    def __iter__(self) -> Iterator[Prompt]:
+        return self
+
+    def __next__(self) -> Prompt:
+        if self._log is None:
+            return next(self._plain)
+        return next(self._log).prompt
+
+    @staticmethod
+    def traits(prompt: Prompt) -> PromptTraits:
+        """What the scheduler may know of a prompt."""
+        return PromptTraits(key=prompt.key, prompt_tokens=len(prompt.token_ids))
+
+    @staticmethod
+    def domain(prompt: Prompt) -> str:
+        """Where it comes from."""
+        return prompt.row.domain
+
+    def observe(self, prompt: Prompt, values: Sequence[float]) -> None:
+        """The scores of a group that ended, filtered or not; a curriculum learns from them."""
+        curriculum = self._curricula.get(prompt.row.domain)
+        if curriculum is not None:
+            domain = prompt.row.domain
+            key = prompt.key.removeprefix(f"{domain}/") if domain else prompt.key
+            rates = [min(1.0, max(0.0, value)) for value in values]
+            curriculum.observe(key, sum(rates) / len(rates), weight=len(rates))
+
+    def state(self, first: int) -> dict[str, Any]:
+        """What a resume at occurrence `first` needs, as JSON; what is older is forgotten."""
+        if self._log is None:
+            return {}
+        self._log.forget_before(first)
+        return self._log.state()
+
+    def metrics(self) -> dict[str, float]:
+        """Prompts of each curriculum by where they are: `curriculum/inside`, `curriculum/math/unseen`."""
+        return {
+            "/".join(filter(None, ("curriculum", domain, where))): float(count)
+            for domain, curriculum in self._curricula.items()
+            for where, count in curriculum.counts().items()
+        }
+
+    def _source(self, plan: RlvrPlan) -> PromptSource[Prompt]:
+        data, prompts = plan.stage.data, plan.prompts.prompts
+        if not isinstance(data, MixtureData):
+            return self._domain("", prompts, plan)
+        return Mixture(
+            {domain.name: self._share(domain, plan) for domain in data.domains},
+            batch=plan.stage.rollout.prompts_per_step,
+        )
+
+    def _share(self, domain: DomainConfig, plan: RlvrPlan) -> MixtureDomain[Prompt]:
+        prompts = [prompt for prompt in plan.prompts.prompts if prompt.row.domain == domain.name]
+        return MixtureDomain(
+            source=self._domain(domain.name, prompts, plan),
+            weight=domain.weight,
+            least=domain.least,
+            most=domain.most,
+        )
+
+    def _domain(self, name: str, prompts: Sequence[Prompt], plan: RlvrPlan) -> PromptSource[Prompt]:
+        settings = plan.stage.curriculum
+        if settings is None:
+            return PromptList(prompts, seed=plan.seed, domain=name)
+        self._curricula[name] = _curriculum(settings, prompts, plan.seed, name)
+        return self._curricula[name]
+
+
+def _curriculum(
+    settings: CurriculumConfig, prompts: Sequence[Prompt], seed: int, domain: str
+) -> Curriculum[Prompt]:
+    return Curriculum(
+        prompts,
+        low=settings.low,
+        high=settings.high,
+        explore=settings.explore,
+        fade=settings.fade,
+        seed=seed,
+        domain=domain,
+    )
