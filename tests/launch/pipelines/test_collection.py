@@ -8,6 +8,7 @@ import pytest
 from roll_launch.config import HealthConfig, RunConfig
 from roll_launch.local_runtime import LocalActor
 from roll_launch.pipelines.collection import RolloutWork
+from roll_launch.pipelines.rollout_clock import RolloutClock
 from roll_launch.plan import Prompt, RlvrPlan, StagePlan
 from roll_launch.role_group import RoleGroup
 from roll_launch.roles import Handle, Pulse
@@ -46,7 +47,10 @@ def prompt(planned: Callable[..., tuple[RunConfig, list[StagePlan]]]) -> Prompt:
 def _work(engine: ScriptedEngine, score: Score | None = None) -> RolloutWork:
     worker = _Worker(score or Score(value=1.0))
     return RolloutWork(
-        _group({"actor-0": LocalActor(engine)}), _group({"reward-0": worker}), sampling=SAMPLING
+        _group({"actor-0": LocalActor(engine)}),
+        _group({"reward-0": worker}),
+        sampling=SAMPLING,
+        clock=RolloutClock(rows=4),
     )
 
 

@@ -22,6 +22,7 @@ from roll_scheduler import (
 )
 
 from roll_launch.failures import RoleDied
+from roll_launch.pipelines.rollout_clock import RolloutClock
 from roll_launch.plan import Prompt
 from roll_launch.role_group import RoleGroup
 from roll_launch.roles import SLOTS_PER_ACTOR, Actor, Handle, RewardWorker, Rollout, RolloutRecord
@@ -46,17 +47,24 @@ class RolloutWork:
         actors: The replicas.
         workers: Reward workers; each completion goes to the next one.
         sampling: For every request.
+        clock: Told when what is generated and graded.
 
     Attributes:
         last_failure: Kind and message of the latest ticket that failed, or "".
     """
 
     def __init__(
-        self, actors: RoleGroup[Actor], workers: RoleGroup[RewardWorker], *, sampling: SamplingParams
+        self,
+        actors: RoleGroup[Actor],
+        workers: RoleGroup[RewardWorker],
+        *,
+        sampling: SamplingParams,
+        clock: RolloutClock,
     ) -> None:
         self._actors = actors
         self._workers = workers
         self._sampling = sampling
+        self._clock = clock
         self._requests = itertools.count()
         self._deaths: Counter[int] = Counter()
         self._under_way: Counter[RewardWorker] = Counter()
@@ -147,7 +155,8 @@ class RolloutWork:
     async def _generated(self, request: GenerateRequest, replica: str, kept: Handle | None = None) -> Rollout:
         actor = self._actors.live[replica]
         try:
-            return await actor.generate(request, kept)
+            with self._clock.generating(replica):
+                return await actor.generate(request, kept)
         except EngineError as error:
             raise self._failed("engine", str(error)) from error
         except RoleDied as error:
@@ -186,6 +195,7 @@ class RolloutWork:
             if alone:
                 raise self._failed("reward_worker", f"{name} died while it graded ticket {ticket.id} alone")
         self._deaths.pop(ticket.seed, None)
+        self._clock.graded()
         if score.failure is not None:
             raise self._failed(f"reward_{score.failure.kind}", score.failure.message)
         return Graded(score=score, value=score.value)

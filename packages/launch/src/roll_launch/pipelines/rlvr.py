@@ -17,6 +17,7 @@ from roll_launch.pipelines.collection import RolloutBatch, RolloutWork, members_
 from roll_launch.pipelines.evaluation import Evaluation
 from roll_launch.pipelines.prompt_supply import PromptSupply
 from roll_launch.pipelines.rlvr_roles import RlvrRoles, start_rlvr_roles
+from roll_launch.pipelines.rollout_clock import RolloutClock
 from roll_launch.pipelines.rollout_metrics import domain_metrics, rollout_metrics
 from roll_launch.pipelines.sample_names import rollout_names
 from roll_launch.pipelines.scheduling import training_policy
@@ -110,7 +111,10 @@ class RlvrPipeline:
         ):
             # Told only now, because the scheduler sends out the next tickets as soon as it may.
             self._scheduler.publish(self._version)
-            return await self._scheduler.next_batch()
+            self._clock.begin_step()
+            batch = await self._scheduler.next_batch()
+            self._clock.end_rollout()
+            return batch
 
     def _score(self, batch: RolloutBatch) -> list[ScoredRollout]:
         """Scores become rewards."""
@@ -200,6 +204,7 @@ class RlvrPipeline:
         rewards = [sample.reward for sample in samples]
         metrics |= rollout_metrics(batch, rewards) | domain_metrics(batch)
         metrics |= self._scheduler.metrics() | self._supply.metrics() | timing
+        metrics |= self._clock.metrics(self._plan.stage.rollout.replicas, timing)
         metrics["perf/total_num_tokens"] = float(tokens)
         metrics["perf/throughput"] = tokens / max(timing["timing_s/step"], 1e-9)
         metrics["training/policy_version"] = float(self._version)
@@ -221,7 +226,8 @@ class RlvrPipeline:
             deadline_s=stage.deadlines.sync_s,
         )
         roles.actors.bring_up_with(self._sync.bring_up)
-        self._work = RolloutWork(roles.actors, roles.workers, sampling=plan.sampling)
+        self._clock = RolloutClock(stage.rollout.engine.max_batch)
+        self._work = RolloutWork(roles.actors, roles.workers, sampling=plan.sampling, clock=self._clock)
         self._evaluation = Evaluation.of(plan, self._work, waits)
         self._checkpoints = CheckpointSchedule(
             stage.name,
