@@ -65,12 +65,9 @@ class PromptSupply:
 
     def observe(self, prompt: Prompt, values: Sequence[float]) -> None:
         """The scores of a group that ended, filtered or not; a curriculum learns from them."""
-        curriculum = self._curricula.get(prompt.row.domain)
-        if curriculum is not None:
-            domain = prompt.row.domain
-            key = prompt.key.removeprefix(f"{domain}/") if domain else prompt.key
+        if self._log is not None and self._curricula:
             rates = [min(1.0, max(0.0, value)) for value in values]
-            curriculum.observe(key, sum(rates) / len(rates), weight=len(rates))
+            self._log.observe(prompt.key, sum(rates) / len(rates), len(rates))
 
     def state(self, first: int) -> dict[str, Any]:
         """What a resume at occurrence `first` needs, as JSON; what is older is forgotten."""
