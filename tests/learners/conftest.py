@@ -1,12 +1,12 @@
-"""A small random Qwen3 and samples for it."""
+"""A small random Qwen3, a critic half its width, and samples for them."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import torch
-from roll_learners import LocalLearner, OptimizerSettings, Sample
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from roll_learners import LocalCritic, LocalLearner, OptimizerSettings, Sample
+from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForTokenClassification
 
 VOCABULARY = 25
 
@@ -48,6 +48,34 @@ def make_learner(make_model: Callable[..., Qwen3ForCausalLM]) -> Callable[..., L
             micro_batch_tokens=micro_batch_tokens,
             temperature=temperature,
         )
+
+    return make
+
+
+@pytest.fixture
+def make_critic() -> Callable[..., LocalCritic]:
+    def make(
+        *,
+        dtype: torch.dtype = torch.float64,
+        micro_batch_tokens: int = 4096,
+        seed: int = 0,
+        **settings: object,
+    ) -> LocalCritic:
+        torch.manual_seed(seed)
+        config = Qwen3Config(
+            vocab_size=VOCABULARY,
+            hidden_size=8,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=8,
+            num_labels=1,
+            initializer_range=0.3,
+        )
+        optimizer = OptimizerSettings(**({"learning_rate": 1e-2} | settings))
+        model = Qwen3ForTokenClassification(config).to(dtype)
+        return LocalCritic(model, optimizer=optimizer, micro_batch_tokens=micro_batch_tokens)
 
     return make
 

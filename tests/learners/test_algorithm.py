@@ -17,8 +17,12 @@ from roll_learners import algorithm as algorithm_module
 
 
 def test_presets_are_those_of_the_papers() -> None:
-    expected = {"grpo", "dr_grpo", "dapo", "rloo", "reinforce", "reinforce_plus_plus_baseline"}
-    assert set(PRESETS) == expected | {"lite_ppo", "gspo", "cispo"}
+    groups = {"grpo", "dr_grpo", "dapo", "rloo", "gpg", "opo", "lite_ppo", "maxrl", "raft_pp"}
+    single = {"reinforce", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax", "ppo", "appo"}
+    losses = {"gspo", "gmpo", "cispo", "sapo", "topr", "kimi"}
+    engines = {"tis", "sequence_tis", "mis", "sequence_mis", "icepop", "geometric_rejection", "decoupled_ppo"}
+    turns = {"gigpo", "turn_reinforce", "step_reinforce", "ipa", "arpo_hard"}
+    assert set(PRESETS) == groups | single | losses | engines | turns | {"on_policy_distillation"}
     assert all(name == algorithm.name for name, algorithm in PRESETS.items())
     dapo = PRESETS["dapo"]
     assert (dapo.clip_low, dapo.clip_high, dapo.aggregation, dapo.kl.placement) == (
@@ -60,6 +64,42 @@ def test_overrides_replace_fields_and_kl_may_be_a_mapping() -> None:
         ("dr_grpo", {"horizon": None}, "lacks horizon, which"),
         ("dr_grpo", {"horizon": 0}, "horizon is 0"),
         ("dapo", {"options": {"tau": 1.0}}, "unknown option .* 'tau'"),
+        ("dapo", {"lam": 0.9}, "lam is 0.9, but none of"),
+        ("ppo", {"lam": 1.5}, "lam is 1.5"),
+        ("dapo", {"reward_clip": 0.0}, "reward_clip is 0.0: allowed are numbers above 0"),
+        ("dapo", {"advantage_clip": float("inf")}, "advantage_clip is inf"),
+        ("dapo", {"max_error_tokens": 0}, "max_error_tokens is 0"),
+        ("dapo", {"min_group_reward": 0.9, "max_group_reward": 0.1}, "0.9 is not below max_group_reward 0.1"),
+        ("dapo", {"critic": {"value_clip": 0.2}}, "advantage 'grpo' uses none"),
+        ("ppo", {"critic": {"targets": "mc"}}, "unknown critic.targets 'mc': did you mean|allowed are gae"),
+        ("ppo", {"critic": {"order": "before"}}, "targets must be 'monte_carlo'"),
+        ("ppo", {"critic": {"agreement": 1.0}}, "critic.agreement is 1.0"),
+        ("ppo", {"critic": {"coef": 0.0}}, "critic.coef is 0.0"),
+        ("ppo", {"critic": {"value_clip": -1.0}}, "critic.value_clip is -1.0"),
+        ("sapo", {"options": {"tau_positive": 1.0}}, "lacks tau_negative"),
+        (
+            "grpo",
+            {"kl": {"placement": "reward", "estimator": "full", "coef": 0.1}},
+            "is for kl.placement 'loss'",
+        ),
+        ("grpo", {"kl": {"placement": "loss", "coef": 0.1, "target": 0.1}}, "adapts the weight of 'reward'"),
+        ("grpo", {"kl": {"placement": "reward", "coef": 0.1, "target": 0.0}}, "kl.target is 0.0"),
+        ("grpo", {"kl": {"placement": "reward", "coef": 0.1, "horizon": 0}}, "kl.horizon is 0"),
+        (
+            "grpo",
+            {"correction": {"weight": "tokens"}},
+            "unknown correction.weight 'tokens': did you mean 'token'",
+        ),
+        ("grpo", {"correction": {"cap": 2.0}}, "correction.weight is 'none'"),
+        ("grpo", {"correction": {"low": 0.5}}, "correction.reject is 'none'"),
+        ("grpo", {"correction": {"reject": "token"}}, "neither low nor high is set"),
+        ("grpo", {"correction": {"reject": "token", "low": 2.0, "high": 1.0}}, "correction.high is 1.0"),
+        ("grpo", {"correction": {"max_gap": 1.5}}, "correction.max_gap is 1.5"),
+        ("grpo", {"correction": {"weight": "token", "denominator": "surviving"}}, "nothing is rejected"),
+        ("grpo", {"correction": {"weight": "token", "denominator": "all"}}, "unknown correction.denominator"),
+        ("grpo", {"rhythm": {"rule": "locale"}}, "unknown rhythm.rule 'locale': did you mean 'local'"),
+        ("grpo", {"rhythm": {"rule": "local", "share": 1.5}}, "rhythm.share is 1.5"),
+        ("grpo", {"rhythm": {"rule": "local", "nearest": 200}}, "rhythm.nearest is 200"),
     ],
 )
 def test_a_mistake_is_named(preset: str, overrides: dict[str, Any], message: str) -> None:
@@ -71,6 +111,32 @@ def test_a_mistake_is_named(preset: str, overrides: dict[str, Any], message: str
 @pytest.mark.parametrize(("preset", "needed"), [("grpo", True), ("rloo", True), ("reinforce", False)])
 def test_an_algorithm_knows_whether_it_compares_members_of_a_group(preset: str, needed: bool) -> None:
     assert PRESETS[preset].needs_group_baseline is needed
+
+
+@pytest.mark.parametrize(
+    ("preset", "needs"),
+    [
+        ("grpo", set()),
+        ("ppo", {"critic"}),
+        ("gigpo", {"turn_states"}),
+        ("remax", {"greedy_baseline"}),
+        ("on_policy_distillation", {"teacher"}),
+    ],
+)
+def test_an_algorithm_says_what_it_needs_beside_rewards(preset: str, needs: set[str]) -> None:
+    assert PRESETS[preset].needs == needs
+    with_rhythm = make_algorithm(preset, rhythm={"rule": "local"})
+    assert with_rhythm.needs == needs | {"attention"}
+
+
+@pytest.mark.parametrize(
+    ("preset", "behavior", "turns"),
+    [("grpo", False, False), ("tis", True, False), ("ipa", True, True), ("appo", False, False)],
+)
+def test_an_algorithm_says_which_columns_its_loss_needs(preset: str, behavior: bool, turns: bool) -> None:
+    assert (PRESETS[preset].needs_behavior, PRESETS[preset].needs_turns) == (behavior, turns)
+    by_turn = make_algorithm("grpo", correction={"weight": "turn"})
+    assert (by_turn.needs_behavior, by_turn.needs_turns) == (True, True)
 
 
 @pytest.mark.parametrize(

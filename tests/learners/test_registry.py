@@ -4,10 +4,26 @@ import inspect
 
 import pytest
 import torch
-from roll_learners import ADVANTAGES, AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES, LearnerError, Segments
+from roll_learners import (
+    ADVANTAGES,
+    AGGREGATIONS,
+    DIVERGENCES,
+    KL_ESTIMATORS,
+    POLICY_LOSSES,
+    PREFERENCE_LOSSES,
+    LearnerError,
+    Segments,
+)
 from roll_learners.registry import Registry
 
-REGISTRIES = (ADVANTAGES, POLICY_LOSSES, AGGREGATIONS, KL_ESTIMATORS)
+REGISTRIES = (
+    ADVANTAGES,
+    POLICY_LOSSES,
+    AGGREGATIONS,
+    KL_ESTIMATORS,
+    DIVERGENCES,
+    PREFERENCE_LOSSES,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,6 +34,15 @@ def test_what_is_known_without_import_is_what_the_function_says(registry: Regist
     only = [p for p in inspect.signature(bound.function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert registry.part(name).parameters == {p.name: p.default is p.empty for p in only}
     assert set(bound.inputs) <= set(registry.inputs)
+    needed = {name for name, needed in bound.inputs.items() if needed}
+    for trait, value in (("uses_values", "values"), ("uses_states", "turn_states"), ("uses_turns", "turns")):
+        if registry is ADVANTAGES and trait == "uses_turns":
+            continue  # steps make the turns of advantages always
+        assert (trait in registry.part(name).traits) is (value in needed)
+    uses_behavior = "uses_behavior" in registry.part(name).traits
+    assert uses_behavior is ("behavior_logprobs" in needed)
+    assert ("uses_logits" in registry.part(name).traits) is (registry is KL_ESTIMATORS and "logits" in needed)
+    assert ("uses_baselines" in registry.part(name).traits) is ("baselines" in needed)
 
 
 def test_policy_losses_that_claim_to_vanish_at_zero_advantage_do() -> None:
@@ -60,6 +85,13 @@ def test_an_absent_input_is_named() -> None:
     losses.register("plain")(lambda logprobs, advantages: logprobs)
     with pytest.raises(LearnerError, match="'plain' needs advantages"):
         losses.bind("plain", {})(logprobs=1.0, advantages=None)
+
+
+def test_an_input_with_a_default_may_be_absent() -> None:
+    losses = registry()
+    losses.register("plain")(lambda logprobs, advantages=None: (logprobs, advantages))
+    assert losses.bind("plain", {})(logprobs=1.0) == (1.0, None)
+    assert losses.bind("plain", {})(logprobs=1.0, advantages=2.0) == (1.0, 2.0)
 
 
 def test_an_input_that_does_not_exist_is_refused_at_registration() -> None:

@@ -27,6 +27,10 @@ ALGORITHMS: dict[str, rl.Algorithm] = {
     "gspo_wide": rl.make_algorithm("gspo", clip_low=0.2, clip_high=0.2),
     "cispo": rl.make_algorithm("cispo", clip_high=5.0 - 1),
     "cispo_tight1.1": rl.make_algorithm("cispo", clip_high=1.1 - 1),
+    "sapo": rl.make_algorithm("sapo"),
+    "grpo_biascorrkl": rl.make_algorithm(
+        "grpo", kl={"placement": "loss", "estimator": "k3_importance", "coef": 0.04}
+    ),
     "dapo_entropy_bonus0.01": rl.make_algorithm("dapo", entropy_coef=0.01),
 }
 

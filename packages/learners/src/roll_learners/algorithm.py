@@ -10,40 +10,34 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from roll_learners.correction import Correction
+from roll_learners.critic_rule import CriticRule
 from roll_learners.errors import LearnerError, unknown_name
-from roll_learners.registry import ADVANTAGES, AGGREGATIONS, KL_ESTIMATORS, PARAMETERS, POLICY_LOSSES
+from roll_learners.kl_penalty import KlPenalty
+from roll_learners.presets import PRESET_FIELDS
+from roll_learners.registry import ADVANTAGES, AGGREGATIONS, PARAMETERS, POLICY_LOSSES, Part
+from roll_learners.rhythm import Rhythm
 
-KlPlacement = Literal["none", "reward", "loss"]
+__all__ = ["PRESETS", "Algorithm", "KlPenalty", "make_algorithm", "register_preset"]
 
+Need = Literal["critic", "turn_states", "greedy_baseline", "teacher", "attention"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KlPenalty:
-    """A penalty for distance from a reference policy, such as
-    `KlPenalty(placement="loss", estimator="k3", coef=0.001)`.
+_NEEDS: Mapping[str, Need] = {
+    "uses_values": "critic",
+    "uses_states": "turn_states",
+    "uses_baselines": "greedy_baseline",
+    "uses_no_reward": "teacher",
+}
 
-    Attributes:
-        placement: "none"; "reward" subtracts it from each token's reward; "loss" adds it to the loss.
-        estimator: A name in `KL_ESTIMATORS`: "k1" is usual in the reward, "k2" and "k3" in the loss.
-        coef: Its weight, at least 0.
-    """
-
-    placement: KlPlacement = "none"
-    estimator: str = "k3"
-    coef: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.placement not in get_args(KlPlacement):
-            raise unknown_name("KL placement", self.placement, get_args(KlPlacement))
-        KL_ESTIMATORS.part(self.estimator)
-        _check_range("kl.coef", self.coef, 0.0)
-        if self.placement == "none" and self.coef:
-            raise LearnerError(f"kl.coef is {self.coef} but kl.placement is 'none': choose reward or loss")
-        if self.placement != "none" and not self.coef:
-            raise LearnerError(
-                f"kl.placement is {self.placement!r} but kl.coef is 0: a weight above 0 is needed"
-            )
+RULES: Mapping[str, type] = {
+    "kl": KlPenalty,
+    "correction": Correction,
+    "critic": CriticRule,
+    "rhythm": Rhythm,
+}
+"""Fields of `Algorithm` that are records; `make_algorithm` takes mappings for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +54,21 @@ class Algorithm:
         dual_clip: For a negative advantage A the token loss is at most dual_clip * |A|; above 1, or None.
         kl: Penalty for distance from the reference policy.
         entropy_coef: Weight of the entropy bonus.
+        correction: For an engine that samples from other probabilities than the learner computes.
+        critic: How critics learn, for the advantage "gae".
+        rhythm: Weights of tokens by attention, or None.
+        reward_clip: Rewards are held inside plus and minus this, before any statistic; above 0, or None.
         advantage_eps: Added to the standard deviation that divides an advantage.
         whiten: Advantages are shifted and scaled to mean 0, deviation 1 over all tokens of the batch.
-        gamma: Discount per token of the advantage "reinforce".
+        advantage_clip: Advantages are then held inside plus and minus this; above 0, or None.
+        gamma: Discount: per token of "reinforce" and "gae", per turn of estimators that know turns.
+        lam: Weight of longer sums in "gae", 0 to 1.
         horizon: The tokens that "constant_divisor" divides by, usually the response limit.
         mask_truncated: Samples cut at their token limit leave group statistics and the loss.
+        min_group_reward: Groups whose mean reward is not above this leave the loss; None for no bound.
+        max_group_reward: Groups whose mean reward is not below this leave the loss; None for no bound.
+        max_error_tokens: Longer responses whose reward is not above 0 leave the loss, though not the
+            statistics of their group; None for no limit.
         options: Hyper-parameters of registered functions that are none of the above.
     """
 
@@ -77,26 +81,43 @@ class Algorithm:
     dual_clip: float | None = None
     kl: KlPenalty = field(default_factory=KlPenalty)
     entropy_coef: float = 0.0
+    correction: Correction = field(default_factory=Correction)
+    critic: CriticRule = field(default_factory=CriticRule)
+    rhythm: Rhythm | None = None
+    reward_clip: float | None = None
     advantage_eps: float = 1e-6
     whiten: bool = False
+    advantage_clip: float | None = None
     gamma: float = 1.0
+    lam: float = 0.95
     horizon: int | None = None
     mask_truncated: bool = False
+    min_group_reward: float | None = None
+    max_group_reward: float | None = None
+    max_error_tokens: int | None = None
     options: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_range("clip_low", self.clip_low, 0.0, 1.0)
         _check_range("clip_high", self.clip_high, 0.0)
-        if self.dual_clip is not None and not 1.0 < self.dual_clip < math.inf:
-            raise LearnerError(
-                f"algorithm.dual_clip is {self.dual_clip}: allowed are numbers above 1, or null"
-            )
+        _check_above("dual_clip", self.dual_clip, 1.0)
+        _check_above("reward_clip", self.reward_clip, 0.0)
+        _check_above("advantage_clip", self.advantage_clip, 0.0)
         _check_range("entropy_coef", self.entropy_coef, 0.0)
         _check_range("advantage_eps", self.advantage_eps, 0.0)
         _check_range("gamma", self.gamma, 0.0, 1.0)
-        if self.horizon is not None and self.horizon < 1:
-            raise LearnerError(f"algorithm.horizon is {self.horizon}: at least 1 token is needed")
+        _check_range("lam", self.lam, 0.0, 1.0)
+        for name, tokens in (("horizon", self.horizon), ("max_error_tokens", self.max_error_tokens)):
+            if tokens is not None and tokens < 1:
+                raise LearnerError(f"algorithm.{name} is {tokens}: at least 1 token is needed")
+        low, high = self.min_group_reward, self.max_group_reward
+        if low is not None and high is not None and not low < high:
+            raise LearnerError(f"algorithm.min_group_reward {low} is not below max_group_reward {high}")
         self._check_options()
+        if self.critic != CriticRule() and not self.needs_critic:
+            raise LearnerError(
+                f"algorithm.critic is {self.critic}, but advantage {self.advantage!r} uses none: leave it out"
+            )
 
     @property
     def needs_group_baseline(self) -> bool:
@@ -107,6 +128,28 @@ class Algorithm:
     def needs_reference(self) -> bool:
         """True if the step needs log-probs of a reference policy."""
         return self.kl.placement != "none"
+
+    @property
+    def needs_critic(self) -> bool:
+        """True if the advantage is made from the values of one critic or several."""
+        return "uses_values" in ADVANTAGES.part(self.advantage).traits
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What the algorithm cannot do without, of what many pipelines have not."""
+        traits = ADVANTAGES.part(self.advantage).traits
+        needs = {need for trait, need in _NEEDS.items() if trait in traits}
+        return frozenset(needs | ({"attention"} if self.rhythm is not None else set()))
+
+    @property
+    def needs_behavior(self) -> bool:
+        """True if the loss needs the engine's log-probs of every sample."""
+        return self.correction.corrects or "uses_behavior" in POLICY_LOSSES.part(self.policy_loss).traits
+
+    @property
+    def needs_turns(self) -> bool:
+        """True if the loss looks at turns."""
+        return self.correction.needs_turns or "uses_turns" in POLICY_LOSSES.part(self.policy_loss).traits
 
     @property
     def zero_advantage_is_inert(self) -> bool:
@@ -122,17 +165,13 @@ class Algorithm:
             "dual_clip": self.dual_clip,
             "eps": self.advantage_eps,
             "gamma": self.gamma,
+            "lam": self.lam,
             "horizon": self.horizon,
         }
         return fields | dict(self.options)
 
     def _check_options(self) -> None:
-        parts = (
-            ADVANTAGES.part(self.advantage),
-            POLICY_LOSSES.part(self.policy_loss),
-            AGGREGATIONS.part(self.aggregation),
-        )
-        known = {key: needed for part in parts for key, needed in part.parameters.items()}
+        known = {key: needed for part in self._parts() for key, needed in part.parameters.items()}
         chosen = f"{self.advantage!r}, {self.policy_loss!r} and {self.aggregation!r}"
         for key in self.options:
             if key in PARAMETERS or key not in known:
@@ -147,13 +186,21 @@ class Algorithm:
             ("dual_clip", self.dual_clip, None),
             ("horizon", self.horizon, None),
             ("gamma", self.gamma, 1.0),
+            ("lam", self.lam, 0.95),
         ):
             if value != unused and key not in known:
                 raise LearnerError(f"algorithm.{key} is {value}, but none of {chosen} uses it: leave it out")
 
+    def _parts(self) -> tuple[Part, Part, Part]:
+        return (
+            ADVANTAGES.part(self.advantage),
+            POLICY_LOSSES.part(self.policy_loss),
+            AGGREGATIONS.part(self.aggregation),
+        )
+
 
 def make_algorithm(preset: str, **overrides: Any) -> Algorithm:
-    """The preset of that name with fields replaced; `kl` may be a mapping of its fields.
+    """The preset of that name with fields replaced; records may be mappings of their fields.
 
     Args:
         preset: A name in `PRESETS`.
@@ -168,9 +215,10 @@ def make_algorithm(preset: str, **overrides: Any) -> Algorithm:
     for key in overrides:
         if key not in allowed:
             raise unknown_name("algorithm field", key, allowed)
-    kl = overrides.get("kl")
-    if isinstance(kl, Mapping):
-        overrides["kl"] = _kl_from(kl)
+    for key, rule in RULES.items():
+        value = overrides.get(key)
+        if isinstance(value, Mapping):
+            overrides[key] = _record(rule, key, value)
     return dataclasses.replace(_presets[preset], **overrides)
 
 
@@ -186,12 +234,17 @@ def register_preset(algorithm: Algorithm) -> Algorithm:
     return algorithm
 
 
-def _kl_from(fields: Mapping[str, Any]) -> KlPenalty:
-    allowed = {f.name for f in dataclasses.fields(KlPenalty)}
-    for key in fields:
-        if key not in allowed:
-            raise unknown_name("field of algorithm.kl", key, allowed)
-    return KlPenalty(**fields)
+def _record(rule: type, key: str, fields: Mapping[str, Any]) -> object:
+    allowed = {f.name for f in dataclasses.fields(rule)}
+    for name in fields:
+        if name not in allowed:
+            raise unknown_name(f"field of algorithm.{key}", name, allowed)
+    return rule(**fields)
+
+
+def _check_above(name: str, value: float | None, bound: float) -> None:
+    if value is not None and not bound < value < math.inf:
+        raise LearnerError(f"algorithm.{name} is {value}: allowed are numbers above {bound:g}, or null")
 
 
 def _check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
@@ -200,23 +253,8 @@ def _check_range(name: str, value: float, low: float, high: float = math.inf) ->
         raise LearnerError(f"algorithm.{name} is {value}: allowed is {bound}")
 
 
-# The numbers are those of the papers named in README.md. None has a KL term, which costs a second
-# model: it is asked for with `kl=`.
 _presets: dict[str, Algorithm] = {
-    algorithm.name: algorithm
-    for algorithm in (
-        Algorithm(name="grpo", aggregation="seq_mean_token_mean"),
-        Algorithm(name="dr_grpo", advantage="dr_grpo", aggregation="constant_divisor", horizon=1024),
-        Algorithm(name="dapo", clip_high=0.28),
-        Algorithm(name="rloo", advantage="rloo"),
-        Algorithm(name="reinforce", advantage="reinforce"),
-        Algorithm(name="reinforce_plus_plus_baseline", advantage="dr_grpo", whiten=True),
-        Algorithm(name="lite_ppo", advantage="lite_ppo"),
-        Algorithm(
-            name="gspo", policy_loss="gspo", aggregation="seq_mean_token_mean", clip_low=3e-4, clip_high=4e-4
-        ),
-        Algorithm(name="cispo", policy_loss="cispo", clip_low=1.0, clip_high=4.0),
-    )
+    name: Algorithm(name=name, **fields) for name, fields in PRESET_FIELDS.items()
 }
 PRESETS: Mapping[str, Algorithm] = MappingProxyType(_presets)
 """Algorithms by name, read-only; `register_preset` adds to it."""

@@ -17,7 +17,7 @@ from roll_learners.sample import Sample
 from roll_learners.segments import Segments, Totals
 
 Column = Sequence[npt.NDArray[np.floating]] | npt.NDArray[np.floating]
-"""A value for each sample (1-D array), or for each token of each sample (a list of arrays [N])."""
+"""A value for each sample (1-D array), or for each token of each sample (a list of arrays [N] or [N, K])."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ def collate(samples: Sequence[Sample], rows: Sequence[Row], *, device: str, pad_
 def gather_column(
     name: str, column: Column, samples: Sequence[Sample], chosen: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.floating]:
-    """[N], the column at the trained tokens of the chosen samples; a value of a sample is repeated.
+    """[N] or [N, K], the column at the trained tokens of the chosen samples; a value of a sample is repeated.
 
     Args:
         name: For messages.
@@ -133,7 +133,7 @@ def gather_column(
         return np.repeat(column[chosen], counts)
     parts = []
     for i in chosen:
-        if column[i].shape != samples[i].token_ids.shape:
+        if column[i].shape[:1] != samples[i].token_ids.shape:
             raise LearnerError(
                 f"column {name!r} has {list(column[i].shape)} values for sample {i} "
                 f"of {len(samples[i].token_ids)} tokens"
@@ -152,7 +152,7 @@ def check_columns(columns: Mapping[str, Column], samples: Sequence[Sample]) -> N
 def scatter_tokens(
     flat: npt.NDArray[np.floating], samples: Sequence[Sample]
 ) -> list[npt.NDArray[np.floating]]:
-    """The reverse of gathering: an array [N] for each sample, 0 where no token is trained.
+    """The reverse of gathering: an array [N] or [N, K] for each sample, 0 where no token is trained.
 
     Args:
         flat: The values of all samples' trained tokens, back to back.
@@ -161,7 +161,7 @@ def scatter_tokens(
     columns, first = [], 0
     for sample in samples:
         count = sample.response_tokens
-        column = np.zeros(len(sample.token_ids), flat.dtype)
+        column = np.zeros((len(sample.token_ids), *flat.shape[1:]), flat.dtype)
         column[sample.response_mask] = flat[first : first + count]
         columns.append(column)
         first += count

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from roll_learners.algorithm import make_algorithm
 from roll_learners.learner import Learner
-from roll_learners.objective import PolicyObjective
+from roll_learners.policy_objective import PolicyObjective
 from roll_learners.sample import Sample
 
 MakeLearner = Callable[[int], Learner]

@@ -7,6 +7,7 @@ predict a trained token, in chunks, so that no [B, T, V] logits exist.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +24,9 @@ from roll_learners.sample import Sample
 
 EntropyUse = Literal["none", "metric", "gradient"]
 
+LogitsTerm = Callable[[Tensor, Mapping[str, Tensor]], Tensor]
+"""From logits[n, V], before the temperature, and columns[n, ...] of some tokens to a number[n] each."""
+
 LOGITS_PER_CHUNK = 2**25
 """Logits that exist at a time: 128 MiB of float32, about four times that while gradients are taken."""
 
@@ -31,10 +35,12 @@ class TokenScores(NamedTuple):
     """Attributes:
     logprobs: [N].
     entropy: [N], or None where it was not asked for.
+    from_logits: [N], or None where there is no `LogitsTerm`.
     """
 
     logprobs: Tensor
     entropy: Tensor | None
+    from_logits: Tensor | None = None
 
 
 def score_tokens(
@@ -43,6 +49,8 @@ def score_tokens(
     *,
     temperature: float,
     entropy: EntropyUse = "none",
+    term: LogitsTerm | None = None,
+    columns: Mapping[str, Tensor] | None = None,
     logits_per_chunk: int = LOGITS_PER_CHUNK,
 ) -> TokenScores:
     """The scores of the micro-batch's trained tokens under the distribution they are sampled from.
@@ -52,28 +60,57 @@ def score_tokens(
         batch: B rows, N trained tokens.
         temperature: Divides the logits.
         entropy: Whether entropy is computed, and whether gradient flows through it.
+        term: A further number of each token, made while its logits exist.
+        columns: What `term` needs of each token, [N, ...] each.
         logits_per_chunk: More logits than this are made chunk by chunk, twice if a gradient is taken.
 
     Returns:
         Scores in float32 (float64 from a float64 model).
     """
-    decoder, _ = _decoder_and_head(model)
-    states = _states(decoder, batch)
+    states = token_states(model, batch)
+    scoring = _Scoring(model, temperature, entropy, term)
+    given = columns if columns is not None and term is not None else {}
     chunk = max(1, logits_per_chunk // int(model.config.get_text_config().vocab_size))
     if len(states) <= chunk:
-        return _score_states(model, states, batch.targets, temperature, entropy)
-    parts = []
-    for piece, targets in zip(torch.split(states, chunk), torch.split(batch.targets, chunk), strict=True):
-        arguments = (model, piece, targets, temperature, entropy)
+        return scoring(states, batch.targets, given)
+    parts: list[TokenScores] = []
+    for first in range(0, len(states), chunk):
+        piece = slice(first, first + chunk)
+        arguments = (states[piece], batch.targets[piece], {key: given[key][piece] for key in given})
         if torch.is_grad_enabled():
-            parts.append(checkpoint(_score_states, *arguments, use_reentrant=False, preserve_rng_state=False))
+            parts.append(
+                checkpoint(scoring.__call__, *arguments, use_reentrant=False, preserve_rng_state=False)
+            )
         else:
-            parts.append(_score_states(*arguments))
-    entropies = [part.entropy for part in parts if part.entropy is not None]
+            parts.append(scoring(*arguments))
     return TokenScores(
         logprobs=torch.cat([part.logprobs for part in parts]),
-        entropy=torch.cat(entropies) if entropies else None,
+        entropy=_joined([part.entropy for part in parts]),
+        from_logits=_joined([part.from_logits for part in parts]),
     )
+
+
+def token_states(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+    """[N, H], the decoder's last states at the tokens before the trained ones, which predict them."""
+    decoder, _ = _decoder_and_head(model)
+    return decoder_states(decoder, batch)
+
+
+def decoder_states(decoder: Any, batch: MicroBatch) -> Tensor:
+    """[N, H], the last states of a decoder without a head at the tokens that predict the trained ones."""
+    row_inputs = (
+        {}
+        if batch.attention_mask is None
+        else {"attention_mask": batch.attention_mask, "position_ids": batch.position_ids}
+    )
+    states: Tensor = decoder(input_ids=batch.input_ids, use_cache=False, **row_inputs).last_hidden_state
+    return states.reshape(-1, states.shape[-1])[batch.positions]
+
+
+def head_logits(model: PreTrainedModel, states: Tensor) -> Tensor:
+    """[N, V], the model's logits at states[N, H], at least float32, before any temperature."""
+    logits = _head_logits(model, states)
+    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
 
 
 def check_model(model: PreTrainedModel) -> None:
@@ -125,7 +162,8 @@ def runs_shared_rows(model: PreTrainedModel) -> bool:
     )
     with torch.no_grad():
         expected, got = (
-            torch.cat([_states(decoder, batch).double() for batch in batches]) for batches in (alone, shared)
+            torch.cat([decoder_states(decoder, batch).double() for batch in batches])
+            for batches in (alone, shared)
         )
     return _agree(expected, got, model.dtype)
 
@@ -136,32 +174,34 @@ def _agree(expected: Tensor, got: Tensor, dtype: torch.dtype) -> bool:
     return bool((expected - got).norm() <= tolerance * expected.norm())
 
 
-def _states(decoder: Any, batch: MicroBatch) -> Tensor:
-    """[N, H], the states that predict the trained tokens."""
-    row_inputs = (
-        {}
-        if batch.attention_mask is None
-        else {"attention_mask": batch.attention_mask, "position_ids": batch.position_ids}
-    )
-    states: Tensor = decoder(input_ids=batch.input_ids, use_cache=False, **row_inputs).last_hidden_state
-    return states.reshape(-1, states.shape[-1])[batch.positions]
+class _Scoring(NamedTuple):
+    """What is computed at each state; called once for all of them or once a chunk."""
+
+    model: PreTrainedModel
+    temperature: float
+    entropy: EntropyUse
+    term: LogitsTerm | None
+
+    def __call__(self, states: Tensor, targets: Tensor, columns: Mapping[str, Tensor]) -> TokenScores:
+        raw = head_logits(self.model, states)
+        logits = raw / self.temperature if self.temperature != 1.0 else raw
+        normaliser = logits.logsumexp(-1)
+        logprobs = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser
+        entropy = None
+        if self.entropy == "metric":
+            entropy = entropy_from(logits.detach(), normaliser.detach())
+        elif self.entropy == "gradient":
+            entropy = entropy_from(logits, normaliser)
+        return TokenScores(
+            logprobs=logprobs,
+            entropy=entropy,
+            from_logits=None if self.term is None else self.term(raw, columns),
+        )
 
 
-def _score_states(
-    model: PreTrainedModel, states: Tensor, targets: Tensor, temperature: float, entropy: EntropyUse
-) -> TokenScores:
-    logits = _head_logits(model, states)
-    if logits.dtype in (torch.bfloat16, torch.float16):
-        logits = logits.float()
-    if temperature != 1.0:
-        logits = logits / temperature
-    normaliser = logits.logsumexp(-1)
-    logprobs = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - normaliser
-    if entropy == "none":
-        return TokenScores(logprobs=logprobs, entropy=None)
-    if entropy == "metric":
-        return TokenScores(logprobs=logprobs, entropy=entropy_from(logits.detach(), normaliser.detach()))
-    return TokenScores(logprobs=logprobs, entropy=entropy_from(logits, normaliser))
+def _joined(parts: list[Tensor | None]) -> Tensor | None:
+    present = [part for part in parts if part is not None]
+    return torch.cat(present) if present else None
 
 
 def _head_logits(model: PreTrainedModel, states: Tensor) -> Tensor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,36 @@ from torch import Tensor
 
 from roll_learners.batch import Column, MicroBatch, check_columns, gather_column
 from roll_learners.metrics import MetricTally
-from roll_learners.objective import Objective, TokenBatch
+from roll_learners.objective import Terms
 from roll_learners.sample import Sample
-from roll_learners.scoring import LocalScorer
 from roll_learners.segments import Totals
+
+Target = TypeVar("Target", contravariant=True)
+AnyTarget = TypeVar("AnyTarget")
+
+
+class Runner(Protocol[Target]):
+    """Runs a model on micro-batches, and an objective of the kind that fits it on what comes out."""
+
+    @property
+    def device(self) -> str:
+        """Where tensors go."""
+        ...
+
+    @property
+    def dtype(self) -> type[np.floating]:
+        """Of columns."""
+        ...
+
+    def batches(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
+        """The micro-batches that hold each sample with a trained token once."""
+        ...
+
+    def terms(
+        self, batch: MicroBatch, objective: Target, columns: Mapping[str, Tensor], totals: Totals
+    ) -> Terms:
+        """The objective's loss, with gradient, and metrics; columns[N, ...] are of the trained tokens."""
+        ...
 
 
 class Accumulated(NamedTuple):
@@ -35,9 +61,9 @@ class Accumulated(NamedTuple):
 
 
 def accumulate_gradient(
-    scorer: LocalScorer,
+    runner: Runner[AnyTarget],
     samples: Sequence[Sample],
-    objective: Objective,
+    objective: AnyTarget,
     columns: Mapping[str, Column],
     *,
     totals: Totals,
@@ -45,9 +71,9 @@ def accumulate_gradient(
     """Adds the gradient of the objective's loss over these samples to the parameters' gradients.
 
     Args:
-        scorer: Runs the model.
+        runner: Runs the model.
         samples: The mini-batch.
-        objective: Turns log-probs into a loss.
+        objective: Turns what the model gives into a loss.
         columns: One entry for each sample in each.
         totals: Denominators of the whole mini-batch.
 
@@ -59,17 +85,14 @@ def accumulate_gradient(
     if samples and len(behavior) == len(samples):
         columns = {"behavior_logprobs": behavior, **columns}
     tally, losses, members, tokens = MetricTally(), [], [], 0
-    for batch in scorer.batches(samples):
-        scores = scorer.score(batch, entropy=objective.entropy)
-        terms = objective.terms(
-            TokenBatch(
-                logprobs=scores.logprobs,
-                entropy=scores.entropy,
-                segments=batch.segments,
-                totals=totals,
-                columns=_gathered(columns, samples, batch, scorer),
-            )
-        )
+    for batch in runner.batches(samples):
+        gathered = {
+            name: torch.from_numpy(
+                gather_column(name, column, samples, batch.members).astype(runner.dtype, copy=False)
+            ).to(runner.device)
+            for name, column in columns.items()
+        }
+        terms = runner.terms(batch, objective, gathered, totals)
         torch.autograd.backward(terms.loss)
         losses.append(terms.loss.detach())
         members.append(batch.members)
@@ -77,14 +100,3 @@ def accumulate_gradient(
         tokens += len(batch.targets)
     shares = torch.stack(losses) if losses else torch.zeros(0)
     return Accumulated(losses=shares, members=members, tokens=tokens, tally=tally)
-
-
-def _gathered(
-    columns: Mapping[str, Column], samples: Sequence[Sample], batch: MicroBatch, scorer: LocalScorer
-) -> dict[str, Tensor]:
-    return {
-        name: torch.from_numpy(
-            gather_column(name, column, samples, batch.members).astype(scorer.dtype, copy=False)
-        ).to(scorer.device)
-        for name, column in columns.items()
-    }

@@ -15,10 +15,21 @@ from typing import Any, Literal, TypeVar
 
 from roll_learners.errors import LearnerError, unknown_name
 
-Trait = Literal["compares_group_members", "vanishes_at_zero_advantage"]
+Trait = Literal[
+    "compares_group_members",
+    "vanishes_at_zero_advantage",
+    "uses_values",
+    "uses_behavior",
+    "uses_turns",
+    "uses_logits",
+    "uses_states",
+    "uses_baselines",
+    "uses_no_reward",
+    "in_loss_only",
+]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-PARAMETERS = frozenset({"clip_low", "clip_high", "dual_clip", "eps", "gamma", "horizon"})
+PARAMETERS = frozenset({"clip_low", "clip_high", "dual_clip", "eps", "gamma", "lam", "horizon"})
 """Hyper-parameters that are fields of `Algorithm`; any other is one of `Algorithm.options`."""
 
 
@@ -39,26 +50,34 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """A function with its hyper-parameters filled in, called with inputs by name."""
+    """A function with its hyper-parameters filled in, called with inputs by name.
+
+    Attributes:
+        kind: The noun for messages.
+        name: Its name in the registry.
+        function: The function.
+        inputs: Its inputs: name to whether it is required; one with a default may be absent.
+        parameters: Hyper-parameters that are filled in.
+    """
 
     kind: str
     name: str
     function: Callable[..., Any]
-    inputs: tuple[str, ...]
+    inputs: Mapping[str, bool]
     parameters: Mapping[str, object]
 
     def __call__(self, **available: object) -> Any:
         """The function's value; inputs it does not name are left out.
 
         Raises:
-            LearnerError: An input that it names is absent.
+            LearnerError: An input that it needs is absent.
         """
-        missing = [name for name in self.inputs if available.get(name) is None]
+        missing = [name for name, needed in self.inputs.items() if needed and available.get(name) is None]
         if missing:
             raise LearnerError(
                 f"{self.kind} {self.name!r} needs {', '.join(missing)}, which this batch lacks"
             )
-        return self.function(**{name: available[name] for name in self.inputs}, **self.parameters)
+        return self.function(**{name: available.get(name) for name in self.inputs}, **self.parameters)
 
 
 class Registry:
@@ -135,9 +154,10 @@ def _load(target: str) -> Callable[..., Any]:
     return loaded
 
 
-def _positional(function: Callable[..., Any]) -> tuple[str, ...]:
+def _positional(function: Callable[..., Any]) -> dict[str, bool]:
     parameters = inspect.signature(function).parameters.values()
-    return tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
+    inputs = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+    return {p.name: p.default is inspect.Parameter.empty for p in inputs}
 
 
 def _keywords(function: Callable[..., Any]) -> dict[str, bool]:
@@ -146,34 +166,89 @@ def _keywords(function: Callable[..., Any]) -> dict[str, bool]:
     return {p.name: p.default is inspect.Parameter.empty for p in only}
 
 
-def _builtin(target: str, *parameters: str, traits: tuple[Trait, ...] = ()) -> Part:
-    needed = {name: name not in ("dual_clip", "eps", "gamma", "ddof") for name in parameters}
-    return Part(target=f"roll_learners.{target}", parameters=needed, traits=frozenset(traits))
+def _builtin(target: str, *needed: str, optional: str = "", traits: tuple[Trait, ...] = ()) -> Part:
+    """A part of this package: its required hyper-parameters, and those that have a default."""
+    parameters = dict.fromkeys(needed, True) | dict.fromkeys(optional.split(), False)
+    return Part(target=f"roll_learners.{target}", parameters=parameters, traits=frozenset(traits))
 
 
 _COMPARES: tuple[Trait, ...] = ("compares_group_members",)
 _VANISHES: tuple[Trait, ...] = ("vanishes_at_zero_advantage",)
+_CLIPS = ("clip_low", "clip_high")
 
 ADVANTAGES = Registry(
     "advantage",
-    ("rewards", "groups", "token_rewards", "segments"),
+    (
+        "rewards",
+        "groups",
+        "token_rewards",
+        "segments",
+        "values",
+        "last_values",
+        "turns",
+        "turn_rewards",
+        "turn_states",
+        "nodes",
+        "baselines",
+    ),
     {
-        "grpo": _builtin("advantages.group:grpo", "eps", "ddof", traits=_COMPARES),
+        "grpo": _builtin("advantages.group:grpo", optional="eps ddof", traits=_COMPARES),
         "dr_grpo": _builtin("advantages.group:dr_grpo", traits=_COMPARES),
         "rloo": _builtin("advantages.group:rloo", traits=_COMPARES),
-        "lite_ppo": _builtin("advantages.group:lite_ppo", "eps", "ddof", traits=_COMPARES),
-        "reinforce": _builtin("advantages.returns:reinforce", "gamma"),
+        "gpg": _builtin("advantages.group:gpg", traits=_COMPARES),
+        "opo": _builtin("advantages.group:opo", traits=_COMPARES),
+        "lite_ppo": _builtin("advantages.group:lite_ppo", optional="eps ddof", traits=_COMPARES),
+        "batch_normalised": _builtin("advantages.group:batch_normalised", optional="eps ddof"),
+        "maxrl": _builtin("advantages.success:maxrl", traits=_COMPARES),
+        "raft_pp": _builtin("advantages.success:raft_pp"),
+        "remax": _builtin("advantages.baseline:remax", traits=("uses_baselines",)),
+        "raw_reward": _builtin("advantages.baseline:raw_reward"),
+        "no_reward": _builtin("advantages.baseline:no_reward", traits=("uses_no_reward",)),
+        "reinforce": _builtin("advantages.returns:reinforce", optional="gamma"),
+        "gae": _builtin("advantages.gae:gae", "gamma", "lam", traits=("uses_values",)),
+        "turn_reinforce": _builtin("advantages.turns:turn_reinforce", optional="gamma"),
+        "step_reinforce": _builtin(
+            "advantages.turns:step_reinforce", optional="gamma eps ddof", traits=_COMPARES
+        ),
+        "gigpo": _builtin(
+            "advantages.turns:gigpo",
+            optional="gamma omega eps ddof by_deviation",
+            traits=(*_COMPARES, "uses_states"),
+        ),
+        "arpo_hard": _builtin("advantages.shared_prefix:arpo_hard", optional="eps ddof", traits=_COMPARES),
     },
 )
 POLICY_LOSSES = Registry(
     "policy loss",
-    ("logprobs", "old_logprobs", "advantages", "segments", "behavior_logprobs"),
+    ("logprobs", "old_logprobs", "advantages", "segments", "behavior_logprobs", "turns", "expert"),
     {
         "clipped_surrogate": _builtin(
-            "losses.policy:clipped_surrogate", "clip_low", "clip_high", "dual_clip", traits=_VANISHES
+            "losses.policy:clipped_surrogate", *_CLIPS, optional="dual_clip", traits=_VANISHES
         ),
-        "gspo": _builtin("losses.policy:gspo", "clip_low", "clip_high", traits=_VANISHES),
-        "cispo": _builtin("losses.policy:cispo", "clip_low", "clip_high", traits=_VANISHES),
+        "gspo": _builtin("losses.policy:gspo", *_CLIPS, traits=_VANISHES),
+        "turn_surrogate": _builtin(
+            "losses.policy:turn_surrogate", *_CLIPS, optional="dual_clip", traits=(*_VANISHES, "uses_turns")
+        ),
+        "cispo": _builtin("losses.policy:cispo", *_CLIPS, traits=_VANISHES),
+        "gmpo": _builtin("losses.gates:gmpo", *_CLIPS, traits=_VANISHES),
+        "sapo": _builtin("losses.gates:sapo", "tau_positive", "tau_negative", traits=_VANISHES),
+        "policy_gradient": _builtin("losses.gradient:policy_gradient", traits=_VANISHES),
+        "importance_gradient": _builtin("losses.gradient:importance_gradient", traits=_VANISHES),
+        "truncated_gradient": _builtin(
+            "losses.gradient:truncated_gradient", optional="weight_high", traits=_VANISHES
+        ),
+        "topr": _builtin("losses.gradient:topr", optional="weight_high", traits=_VANISHES),
+        "topr_token": _builtin("losses.gradient:topr_token", optional="weight_high", traits=_VANISHES),
+        "kimi": _builtin("losses.gradient:kimi", "tau"),
+        "ipa_chunk": _builtin(
+            "losses.chunk:ipa_chunk",
+            "mismatch_high",
+            optional="imitation_coef rl_coef",
+            traits=(*_VANISHES, "uses_turns", "uses_behavior"),
+        ),
+        "ipa_trajectory": _builtin(
+            "losses.chunk:ipa_trajectory", "mismatch_high", traits=(*_VANISHES, "uses_behavior")
+        ),
     },
 )
 AGGREGATIONS = Registry(
@@ -188,6 +263,36 @@ AGGREGATIONS = Registry(
 )
 KL_ESTIMATORS = Registry(
     "KL estimator",
-    ("logprobs", "ref_logprobs"),
-    {name: _builtin(f"losses.kl:{name}") for name in ("k1", "k2", "k3")},
+    ("logprobs", "ref_logprobs", "old_logprobs", "logits", "ref_logits"),
+    {
+        "k1": _builtin("losses.kl:k1"),
+        "k2": _builtin("losses.kl:k2"),
+        "k3": _builtin("losses.kl:k3"),
+        "k3_importance": _builtin("losses.kl:k3_importance", traits=("in_loss_only",)),
+        "full": _builtin("losses.kl:full_kl", traits=("in_loss_only", "uses_logits")),
+    },
+)
+DIVERGENCES = Registry(
+    "divergence",
+    ("student", "teacher"),
+    {
+        "forward_kl": _builtin("losses.divergence:forward_kl"),
+        "reverse_kl": _builtin("losses.divergence:reverse_kl"),
+        "generalised_js": _builtin("losses.divergence:generalised_js", optional="beta"),
+        "skewed_forward_kl": _builtin("losses.divergence:skewed_forward_kl", optional="skew"),
+        "skewed_reverse_kl": _builtin("losses.divergence:skewed_reverse_kl", optional="skew"),
+        "adaptive_kl": _builtin("losses.divergence:adaptive_kl", optional="head_mass"),
+    },
+)
+PREFERENCE_LOSSES = Registry(
+    "preference loss",
+    ("logits", "chosen", "rejected"),
+    {
+        "dpo": _builtin("losses.preference:dpo", "beta", optional="label_smoothing"),
+        "robust_dpo": _builtin("losses.preference:robust_dpo", "beta", "label_smoothing"),
+        "hinge": _builtin("losses.preference:hinge", "beta"),
+        "ipo": _builtin("losses.preference:ipo", "beta"),
+        "simpo": _builtin("losses.preference:simpo", "beta", "gamma"),
+        "orpo": _builtin("losses.preference:orpo", "coef"),
+    },
 )

@@ -34,6 +34,13 @@ class Sample:
         group: Id that the completions of one prompt share.
         version: Oldest policy version that sampled a token of it.
         truncated: The response was cut at its token limit.
+        turn_rewards: float32[K], what each turn (unbroken run of trained tokens) earned; their sum is
+            `reward`. None places all of it on the last turn.
+        turn_states: int64[K], an id of the environment's state before each turn, the same number for the
+            same state; for estimators that compare turns. None if unknown.
+        baseline: Reward of the greedy completion of the same prompt, for ReMax; NaN if unknown.
+        expert: The tokens are a demonstration, to be imitated, not a completion of the policy.
+        tag: Domain of the prompt, by which teachers are chosen.
     """
 
     token_ids: npt.NDArray[np.int32]
@@ -43,6 +50,11 @@ class Sample:
     group: int = 0
     version: int = 0
     truncated: bool = False
+    turn_rewards: npt.NDArray[np.float32] | None = None
+    turn_states: npt.NDArray[np.int64] | None = None
+    baseline: float = math.nan
+    expert: bool = False
+    tag: str = ""
 
     def __post_init__(self) -> None:
         shape = (len(self.token_ids),)
@@ -54,11 +66,31 @@ class Sample:
             raise LearnerError("Sample.response_mask[0] is True: the first token has no token before it")
         if math.isinf(self.reward):
             raise LearnerError(f"Sample.reward is {self.reward}: a finite number, or nan for no verdict")
+        self._check_turns()
+
+    @property
+    def turn_starts(self) -> npt.NDArray[np.bool_]:
+        """bool[N], the first token of each turn."""
+        before = np.concatenate([[False], self.response_mask[:-1]])
+        starts: npt.NDArray[np.bool_] = self.response_mask & ~before
+        return starts
 
     @property
     def response_tokens(self) -> int:
         """Number of trained tokens."""
         return int(np.count_nonzero(self.response_mask))
+
+    def _check_turns(self) -> None:
+        if self.turn_rewards is None and self.turn_states is None:
+            return
+        shape = (int(np.count_nonzero(self.turn_starts)),)
+        if self.turn_states is not None:
+            _check_array("turn_states", self.turn_states, np.int64, shape)
+        if self.turn_rewards is not None:
+            _check_array("turn_rewards", self.turn_rewards, np.float32, shape)
+            total = float(self.turn_rewards.sum(dtype=np.float64))
+            if abs(total - self.reward) > 1e-3 * (1 + abs(self.reward)):
+                raise LearnerError(f"Sample.turn_rewards sum to {total}, but reward is {self.reward}")
 
     @staticmethod
     def from_completion(

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from roll_learners.batch import MicroBatch, micro_batches, scatter_tokens
 from roll_learners.errors import LearnerError
-from roll_learners.forward import EntropyUse, TokenScores, check_model, runs_shared_rows, score_tokens
+from roll_learners.forward import (
+    EntropyUse,
+    LogitsTerm,
+    TokenScores,
+    check_model,
+    head_logits,
+    runs_shared_rows,
+    score_tokens,
+    token_states,
+)
+from roll_learners.objective import Objective, Terms, TokenBatch
 from roll_learners.sample import Sample
+from roll_learners.segments import Totals
+
+STATES_AT_A_TIME = 256
+"""Tokens whose logits over the whole vocabulary exist at a time when the greatest are picked."""
+
+
+class TopLogits(NamedTuple):
+    """Attributes:
+    ids: int64[N, K], of each token of a sample the most probable next tokens; 0 where it is not trained.
+    logits: [N, K], theirs, before any temperature.
+    """
+
+    ids: npt.NDArray[np.int64]
+    logits: npt.NDArray[np.floating]
 
 
 class LocalScorer:
@@ -44,9 +70,9 @@ class LocalScorer:
         check_model(model)
         self.model = model
         self.device = device
-        self.dtype = np.float64 if model.dtype == torch.float64 else np.float32
+        self.dtype: type[np.floating] = np.float64 if model.dtype == torch.float64 else np.float32
+        self.temperature = temperature
         self._micro_batch_tokens = micro_batch_tokens
-        self._temperature = temperature
         self._sharing = model.config.get_text_config().hidden_size if runs_shared_rows(model) else None
 
     def batches(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
@@ -59,9 +85,34 @@ class LocalScorer:
             samples, budget=self._micro_batch_tokens, sharing=self._sharing, device=self.device
         )
 
-    def score(self, batch: MicroBatch, *, entropy: EntropyUse = "none") -> TokenScores:
+    def score(
+        self,
+        batch: MicroBatch,
+        *,
+        entropy: EntropyUse = "none",
+        term: LogitsTerm | None = None,
+        columns: Mapping[str, Tensor] | None = None,
+    ) -> TokenScores:
         """The scores of a micro-batch's trained tokens, with gradient where that is enabled."""
-        return score_tokens(self.model, batch, temperature=self._temperature, entropy=entropy)
+        return score_tokens(
+            self.model, batch, temperature=self.temperature, entropy=entropy, term=term, columns=columns
+        )
+
+    def terms(
+        self, batch: MicroBatch, objective: Objective, columns: Mapping[str, Tensor], totals: Totals
+    ) -> Terms:
+        """The objective's loss and metrics of a micro-batch; see `roll_learners.gradient.Runner`."""
+        scores = self.score(batch, entropy=objective.entropy, term=objective.logits_term, columns=columns)
+        return objective.terms(
+            TokenBatch(
+                logprobs=scores.logprobs,
+                entropy=scores.entropy,
+                from_logits=scores.from_logits,
+                segments=batch.segments,
+                totals=totals,
+                columns=columns,
+            )
+        )
 
     def logprobs(self, samples: Sequence[Sample]) -> list[npt.NDArray[np.floating]]:
         """The log-prob of each trained token at the current weights, 0 elsewhere.
@@ -69,12 +120,51 @@ class LocalScorer:
         Returns:
             float32[N] for each sample (float64 from a float64 model).
         """
+        return self._columns(samples, lambda batch: self.score(batch).logprobs, width=())
+
+    def states(self, samples: Sequence[Sample]) -> list[npt.NDArray[np.floating]]:
+        """[N, H] for each sample, from which `logits` makes the distribution of each trained token."""
+        width = (int(self.model.config.get_text_config().hidden_size),)
+        return self._columns(samples, lambda batch: token_states(self.model, batch), width=width)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """[N, V] at states[N, H], before any temperature; without gradient."""
+        with torch.no_grad():
+            return head_logits(self.model, states.to(self.device, self.model.dtype))
+
+    def top_logits(self, samples: Sequence[Sample], k: int) -> list[TopLogits]:
+        """The k greatest logits at each trained token: what a teacher sends over a network.
+
+        Raises:
+            LearnerError: k is not from 1 to the size of the vocabulary.
+        """
+        vocabulary = int(self.model.config.get_text_config().vocab_size)
+        if not 1 <= k <= vocabulary:
+            raise LearnerError(f"top_logits: k is {k}: allowed is 1 to {vocabulary}")
+
+        def top(batch: MicroBatch) -> Tensor:
+            states = torch.split(token_states(self.model, batch), STATES_AT_A_TIME)
+            parts = [torch.topk(self.logits(piece), k) for piece in states]
+            return torch.cat([torch.cat([part.indices.double(), part.values.double()], 1) for part in parts])
+
+        columns = self._columns(samples, top, width=(2 * k,))
+        return [
+            TopLogits(ids=column[:, :k].astype(np.int64), logits=column[:, k:].astype(self.dtype))
+            for column in columns
+        ]
+
+    def _columns(
+        self, samples: Sequence[Sample], compute: Callable[[MicroBatch], Tensor], *, width: tuple[int, ...]
+    ) -> list[npt.NDArray[np.floating]]:
+        """What `compute` gives for the trained tokens of each micro-batch, by sample."""
         columns: list[npt.NDArray[np.floating]] = [
-            np.zeros(len(sample.token_ids), self.dtype) for sample in samples
+            np.zeros((len(sample.token_ids), *width), self.dtype) for sample in samples
         ]
         for batch in self.batches(samples):
             with torch.no_grad():
-                flat = self.score(batch).logprobs.cpu().numpy()
+                computed = compute(batch).cpu()
+            # numpy has no bfloat16, of which states may be.
+            flat = (computed.float() if computed.dtype == torch.bfloat16 else computed).numpy()
             scored = scatter_tokens(flat, [samples[i] for i in batch.members])
             for i, column in zip(batch.members, scored, strict=True):
                 columns[i] = column

@@ -42,6 +42,34 @@ class Segments(NamedTuple):
         return values[self.ids]
 
 
+class Turns(NamedTuple):
+    """Unbroken runs of trained tokens: what the policy wrote between two words of an environment.
+
+    Attributes:
+        tokens: Which of K turns each of the N tokens belongs to.
+        sequences: Which of S sequences each of the K turns belongs to.
+    """
+
+    tokens: Segments
+    sequences: Segments
+
+    @staticmethod
+    def of_starts(starts: Tensor, segments: Segments) -> Turns:
+        """Turns that begin where starts, bool[N], is True; each sequence begins with one."""
+        ids = starts.long().cumsum(0) - 1
+        owners = segments.ids[starts]
+        lengths = torch.bincount(ids, minlength=len(owners))
+        counts = torch.bincount(owners, minlength=len(segments.lengths))
+        return Turns(tokens=Segments(ids, lengths), sequences=Segments(owners, counts))
+
+    @staticmethod
+    def of_mask(mask: Tensor) -> Turns:
+        """The runs of a padded mask, bool (or 0/1) [B, T], over its selected tokens."""
+        chosen = mask.bool()
+        before = torch.nn.functional.pad(chosen[:, :-1], (1, 0))
+        return Turns.of_starts((chosen & ~before)[chosen], Segments.of_lengths(chosen.sum(1)))
+
+
 class Totals(NamedTuple):
     """Denominators of one optimizer step, over all its micro-batches and ranks.
 

@@ -25,10 +25,10 @@ def gae(
     token_rewards: Tensor,
     values: Tensor,
     segments: Segments,
+    last_values: Tensor | None = None,
     *,
     gamma: float,
     lam: float,
-    last_values: Tensor | None = None,
 ) -> Gae:
     """Advantages and returns; the recursion goes from one trained token to the next.
 
@@ -39,10 +39,10 @@ def gae(
         token_rewards: [N].
         values: [N], the critic's value before each token.
         segments: Of the N tokens.
-        gamma: Discount, 0 to 1.
-        lam: Weight of longer sums, 0 to 1.
         last_values: [S], the value after the last token of a sequence that was cut off rather than
             ended. None is 0 for all: every sequence ended.
+        gamma: Discount, 0 to 1.
+        lam: Weight of longer sums, 0 to 1.
 
     Source: arXiv 1506.02438, eq. 16.
     """

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from roll_learners.segments import Segments
+
 
 def grpo(rewards: Tensor, groups: Tensor, *, eps: float = 1e-6, ddof: int = 1) -> Tensor:
     """[S], (reward - group mean) / (group standard deviation + eps).
@@ -26,8 +28,9 @@ def grpo(rewards: Tensor, groups: Tensor, *, eps: float = 1e-6, ddof: int = 1) -
     """
     centred, index, counts = _centred(rewards, groups)
     squares = counts.new_zeros(len(counts)).index_add(0, index, centred.square())
-    deviation = (squares / (counts - ddof).clamp(min=1)).sqrt()
-    return centred / (deviation[index] + eps)
+    deviation = (squares / (counts - ddof).clamp(min=1)).sqrt() + eps
+    # A group without a spread has 0 above; it has 0 below too where eps is 0.
+    return centred / deviation.masked_fill(deviation == 0, 1.0)[index]
 
 
 def dr_grpo(rewards: Tensor, groups: Tensor) -> Tensor:
@@ -55,6 +58,59 @@ def rloo(rewards: Tensor, groups: Tensor) -> Tensor:
     """
     centred, index, counts = _centred(rewards, groups)
     return centred * (counts / (counts - 1).clamp(min=1))[index]
+
+
+def gpg(rewards: Tensor, groups: Tensor) -> Tensor:
+    """[S], (reward - group mean) x S / (S - M), with M samples in groups whose rewards are all equal.
+
+    The factor gives a batch in which few groups say something the gradient of one in which all do.
+
+    Args:
+        rewards: [S], NaN for no verdict.
+        groups: int64[S].
+
+    Source: GPG, arXiv 2504.02546, eq. 5 and 6.
+    Differs: verl counts samples whose reward is 0, not those in groups without a spread.
+    """
+    known = ~rewards.isnan()
+    ids, index = torch.unique(groups[known], return_inverse=True)
+    spread = _ranges(rewards[known], index, len(ids)) > 0
+    informative = int(spread[index].sum())
+    return dr_grpo(rewards, groups) * (int(known.sum()) / max(1, informative))
+
+
+def opo(rewards: Tensor, groups: Tensor, segments: Segments) -> Tensor:
+    """[S], reward - the mean reward of the group in which each member weighs as many times as it has tokens.
+
+    Args:
+        rewards: [S], NaN for no verdict.
+        groups: int64[S].
+        segments: Of the tokens of the S responses.
+
+    Source: OPO, arXiv 2505.23585, eq. 6.
+    """
+    ids, index = torch.unique(groups, return_inverse=True)
+    known = ~rewards.isnan()
+    lengths = torch.where(known, segments.lengths.to(rewards.dtype), 0.0)
+    clean = torch.where(known, rewards, 0.0)
+    sums = rewards.new_zeros(len(ids)).index_add(0, index, clean * lengths)
+    weights = rewards.new_zeros(len(ids)).index_add(0, index, lengths)
+    baseline = (sums / weights.clamp(min=1))[index]
+    spread = _ranges(rewards[known], index[known], len(ids)) > 0
+    return torch.where(known & spread[index], clean - baseline, 0.0)
+
+
+def batch_normalised(rewards: Tensor, *, eps: float = 1e-6, ddof: int = 1) -> Tensor:
+    """[S], (reward - mean) / (standard deviation + eps) over all rewards of the batch.
+
+    Args:
+        rewards: [S], NaN for no verdict.
+        eps: Added to the deviation.
+        ddof: As in `grpo`.
+
+    Source: REINFORCE++ on sequence rewards, arXiv 2501.03262, section 3.2.
+    """
+    return grpo(rewards, torch.zeros(len(rewards), dtype=torch.int64), eps=eps, ddof=ddof)
 
 
 def lite_ppo(rewards: Tensor, groups: Tensor, *, eps: float = 1e-6, ddof: int = 1) -> Tensor:

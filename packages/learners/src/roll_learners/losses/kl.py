@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from roll_learners.losses.divergence import reverse_kl
+from roll_learners.losses.ratio import bounded_ratio
+
 LOG_RATIO_LIMIT = 20.0
 """The log-ratio is held inside +-20 before it is exponentiated: after would leave 0 * inf in the gradient."""
 
@@ -30,3 +33,21 @@ def k3(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     d = (logprobs - ref_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     # expm1 keeps the small values that exp(-d) - 1 would round away, also below 0.
     return ((-d).expm1() + d).clamp(0.0, K3_LIMIT)
+
+
+def k3_importance(logprobs: Tensor, ref_logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
+    """[N], ratio x k3: unbiased, also in its gradient, for tokens that the old policy sampled.
+
+    Source: DeepSeek-V3.2, arXiv 2512.02556, section 3.1.
+    """
+    return bounded_ratio(logprobs - old_logprobs) * k3(logprobs, ref_logprobs)
+
+
+def full_kl(logits: Tensor, ref_logits: Tensor) -> Tensor:
+    """[N], KL(policy || reference) over the whole vocabulary, exact: no estimate from one token.
+
+    Args:
+        logits: [N, V], with gradient.
+        ref_logits: [N, V].
+    """
+    return reverse_kl(logits.log_softmax(-1), ref_logits.log_softmax(-1))

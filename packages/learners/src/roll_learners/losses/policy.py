@@ -12,10 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from roll_learners.segments import Segments
-
-LOG_RATIO_LIMIT = 20.0
-"""Log-ratios are held inside +-20 before they are exponentiated, so that no ratio overflows float32."""
+from roll_learners.losses.ratio import bounded_ratio, sequence_ratio
+from roll_learners.segments import Segments, Turns
 
 
 class PolicyLoss(NamedTuple):
@@ -51,7 +49,7 @@ def clipped_surrogate(
 
     Source: PPO, arXiv 1707.06347, eq. 7; dual clip, arXiv 1912.09729, eq. 5; DAPO, arXiv 2503.14476.
     """
-    return _surrogate(_ratio(logprobs - old_logprobs), advantages, clip_low, clip_high, dual_clip)
+    return _surrogate(bounded_ratio(logprobs - old_logprobs), advantages, clip_low, clip_high, dual_clip)
 
 
 def gspo(
@@ -82,6 +80,33 @@ def gspo(
     return _surrogate(ratio, advantages, clip_low, clip_high, None)
 
 
+def turn_surrogate(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    turns: Turns,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
+) -> PolicyLoss:
+    """The clipped surrogate of each turn's ratio, the geometric mean of the ratios of its tokens.
+
+    Args:
+        logprobs: [N], with gradient.
+        old_logprobs: [N].
+        advantages: [N].
+        turns: Of the N tokens; turns are whole.
+        clip_low: 0 to 1.
+        clip_high: At least 0.
+        dual_clip: As in `clipped_surrogate`.
+
+    Source: IPA (ROME), arXiv 2512.24873, eq. 8, the ratio of an interaction chunk.
+    """
+    ratio = turns.tokens.spread(sequence_ratio(logprobs - old_logprobs, turns.tokens))
+    return _surrogate(ratio, advantages, clip_low, clip_high, dual_clip)
+
+
 def cispo(
     logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float
 ) -> PolicyLoss:
@@ -97,18 +122,9 @@ def cispo(
     Source: MiniMax-M1, arXiv 2506.13585, eq. 4 and 5.
     Differs: TRL's epsilon_high is the cap itself, 1 + clip_high here.
     """
-    ratio = _ratio(logprobs.detach() - old_logprobs)
+    ratio = bounded_ratio(logprobs.detach() - old_logprobs)
     weight = ratio.clamp(1 - clip_low, 1 + clip_high)
     return PolicyLoss(losses=-weight * advantages * logprobs, ratio=ratio, clipped=weight != ratio)
-
-
-def sequence_ratio(log_ratios: Tensor, segments: Segments) -> Tensor:
-    """[S], exp(the mean of a sequence's token log-ratios[N]): the geometric mean of its ratios."""
-    return _ratio(segments.means(log_ratios))
-
-
-def _ratio(log_ratio: Tensor) -> Tensor:
-    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 
 
 def _surrogate(

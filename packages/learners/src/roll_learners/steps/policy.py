@@ -6,26 +6,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from roll_learners.advantages.group import whiten, zero_spread
-from roll_learners.advantages.returns import token_rewards
+from roll_learners.advantages.ensemble import mean_values
+from roll_learners.advantages.group import zero_spread
 from roll_learners.algorithm import Algorithm
-from roll_learners.batch import scatter_tokens, total_counts
+from roll_learners.batch import Column, scatter_tokens, total_counts
 from roll_learners.errors import LearnerError
 from roll_learners.learner import Learner, LogprobSource
+from roll_learners.masks import difficulty_mask, error_length_mask
 from roll_learners.metrics import merge_updates, prefixed, summary
-from roll_learners.objective import PolicyObjective
-from roll_learners.registry import ADVANTAGES, KL_ESTIMATORS
+from roll_learners.mismatch import correction_weights
+from roll_learners.policy_objective import PolicyObjective, ReferenceLogits
 from roll_learners.sample import Sample, trainable
-from roll_learners.segments import Segments
-from roll_learners.update import StepResult, UpdateResult
-
-TokenColumn = list[npt.NDArray[np.floating]]
+from roll_learners.segments import Totals
+from roll_learners.steps.columns import TokenColumn, flat, segments_of, turns_of
+from roll_learners.steps.credit import (
+    credit,
+    critic_returns,
+    entropy_weights,
+    finished,
+    reward_tokens,
+    teacher_penalties,
+)
+from roll_learners.steps.critic import critic_step, critic_values, value_metrics
+from roll_learners.steps.roles import Roles, state_source
+from roll_learners.update import SkippedUpdate, StepResult, UpdateResult
 
 
 def policy_step(
@@ -37,6 +47,7 @@ def policy_step(
     epochs: int,
     rng: np.random.Generator,
     reference: LogprobSource | None = None,
+    roles: Roles | None = None,
 ) -> StepResult:
     """Updates the learner on these samples.
 
@@ -58,34 +69,28 @@ def policy_step(
         epochs: Passes over the samples.
         rng: Deals the samples.
         reference: Needed if the algorithm has a KL term.
+        roles: Further models, if the algorithm uses any.
 
     Returns:
-        Metrics by the names verl uses: actor/*, critic/rewards/*, critic/advantages/*,
-        response_length/*, training/rollout_probs_diff_*, and frac_reward_zero_std; and the updates that
-        were not finite, with the positions of their samples in `samples`.
+        Metrics by the names verl uses: actor/*, critic/*, response_length/*,
+        training/rollout_probs_diff_*, and frac_reward_zero_std; and the updates of the actor or of a
+        critic that were not finite, with the positions of their samples in `samples`.
 
     Raises:
-        LearnerError: An argument out of range, no reference where one is needed, or samples that do
+        LearnerError: An argument out of range, no model where one is needed, or samples that do
             not fit the learner.
     """
-    if mini_batches < 1 or epochs < 1:
-        raise LearnerError(
-            f"policy_step: mini_batches {mini_batches}, epochs {epochs}: each must be at least 1"
-        )
-    if algorithm.needs_reference and reference is None:
-        raise LearnerError(f"algorithm {algorithm.name!r} has a KL term: policy_step needs a reference")
+    beside = Roles() if roles is None else roles
+    _check(algorithm, reference, beside, mini_batches, epochs)
     counted = np.flatnonzero(trainable(samples, mask_truncated=algorithm.mask_truncated))
     metrics = _sample_metrics(samples, counted)
     if not len(counted):
         return StepResult(metrics=metrics, updates=0)
-    step = _Step(learner, [samples[i] for i in counted.tolist()], counted, algorithm, reference)
-    advantages = step.advantages()
-    metrics |= summary("critic/advantages", np.concatenate(advantages)[step.trained])
-    deals = [np.array_split(_shuffled(step.samples, rng), mini_batches) for _ in range(epochs)]
-    results = step.run(deals, advantages)
-    metrics |= prefixed(step.metrics(results, epochs), "actor")
-    skipped = tuple(result.skipped for result in results if result.skipped is not None)
-    return StepResult(metrics=metrics, updates=len(results) - len(skipped), skipped=skipped)
+    step = _Step(learner, [samples[i] for i in counted.tolist()], counted, algorithm, reference, beside)
+    advantages = step.advantages(mini_batches, epochs, rng)
+    metrics |= summary("critic/advantages", np.concatenate(advantages)[step.trained]) | step.critic_metrics
+    updates = step.update_actor(advantages, mini_batches, epochs, rng) if beside.update_actor else 0
+    return StepResult(metrics=metrics | step.actor_metrics, updates=updates, skipped=tuple(step.skipped))
 
 
 def _shuffled(samples: Sequence[Sample], rng: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -121,6 +126,37 @@ def _sample_metrics(samples: Sequence[Sample], counted: npt.NDArray[np.int64]) -
     return metrics
 
 
+def _check(
+    algorithm: Algorithm, reference: LogprobSource | None, roles: Roles, mini_batches: int, epochs: int
+) -> None:
+    if mini_batches < 1 or epochs < 1:
+        raise LearnerError(
+            f"policy_step: mini_batches {mini_batches}, epochs {epochs}: each must be at least 1"
+        )
+    name, critics = repr(algorithm.name), len(roles.critics)
+    if algorithm.needs_reference and reference is None:
+        raise LearnerError(f"algorithm {name} has a KL term: policy_step needs a reference")
+    if algorithm.kl.uses_distributions and state_source(reference) is None:
+        raise LearnerError(
+            f"kl.estimator {algorithm.kl.estimator!r} needs a reference that gives its distribution, such as "
+            f"LocalScorer; got {type(reference).__name__}"
+        )
+    if algorithm.rhythm is not None and roles.attention is None:
+        raise LearnerError(f"algorithm {name} has a rhythm: policy_step needs roles.attention")
+    if algorithm.needs_critic and not critics:
+        raise LearnerError(f"algorithm {name} needs a critic: policy_step needs roles.critics")
+    if critics and not algorithm.needs_critic:
+        raise LearnerError(f"algorithm {name} uses no critic, but roles.critics has {critics}")
+    if algorithm.critic.compares and critics < 2:
+        raise LearnerError(
+            f"algorithm {name} compares critics: roles.critics has {critics}, allowed is 2 or more"
+        )
+    if not roles.update_actor and not critics:
+        raise LearnerError("policy_step: roles.update_actor is False and there is no critic to update")
+    if algorithm.kl.target is not None and roles.kl is None:
+        raise LearnerError(f"algorithm {name} has kl.target: policy_step needs roles.kl, a KlController")
+
+
 @dataclass(slots=True)
 class _Step:
     """The samples that count in one step, and what is computed for them before the first update."""
@@ -130,70 +166,176 @@ class _Step:
     indices: npt.NDArray[np.int64]  # of `samples` in the training batch, for records
     algorithm: Algorithm
     reference: LogprobSource | None
+    roles: Roles
     old: TokenColumn | None = None
     ref: TokenColumn | None = None
     ref_kl: float | None = None
+    entropy_weights: TokenColumn | None = None
+    critic_metrics: dict[str, float] = field(default_factory=dict)
+    actor_metrics: dict[str, float] = field(default_factory=dict)
+    skipped: list[SkippedUpdate] = field(default_factory=list)
 
     @property
     def trained(self) -> npt.NDArray[np.bool_]:
         return np.concatenate([sample.response_mask for sample in self.samples])
 
-    def advantages(self) -> TokenColumn:
-        """[N] for each sample; computes old and reference log-probs where they are needed for it."""
+    def kept(self) -> npt.NDArray[np.int64]:
+        """Positions of the samples that stay in the loss."""
         algorithm = self.algorithm
-        scores = torch.tensor([sample.reward for sample in self.samples], dtype=torch.float64)
-        lengths = torch.tensor([sample.response_tokens for sample in self.samples])
-        segments = Segments.of_lengths(lengths)
-        if self.reference is not None and algorithm.needs_reference:
-            self.ref = self.reference.logprobs(self.samples)
-        kl = None
-        if algorithm.kl.placement == "reward":
-            self.old = self.learner.logprobs(self.samples)
-            estimate = KL_ESTIMATORS.bind(algorithm.kl.estimator, {})
-            kl = estimate(logprobs=self._flat(self.old), ref_logprobs=self._flat(self.ref))
-            self.ref_kl = kl.mean().item()
-        rewards = token_rewards(scores, segments, kl=kl, coef=algorithm.kl.coef)
-        advantages: torch.Tensor = ADVANTAGES.bind(algorithm.advantage, algorithm.parameters())(
-            rewards=segments.sums(rewards),
-            groups=torch.tensor([sample.group for sample in self.samples]),
-            token_rewards=rewards,
-            segments=segments,
+        rewards = np.array([sample.reward for sample in self.samples])
+        keep = np.ones(len(self.samples), np.bool_)
+        if algorithm.min_group_reward is not None or algorithm.max_group_reward is not None:
+            low = -np.inf if algorithm.min_group_reward is None else algorithm.min_group_reward
+            high = np.inf if algorithm.max_group_reward is None else algorithm.max_group_reward
+            groups = np.array([sample.group for sample in self.samples])
+            keep &= difficulty_mask(rewards, groups, low=low, high=high)
+        if algorithm.max_error_tokens is not None:
+            lengths = np.array([sample.response_tokens for sample in self.samples])
+            keep &= error_length_mask(rewards, lengths, longest=algorithm.max_error_tokens)
+        return np.flatnonzero(keep)
+
+    def advantages(self, mini_batches: int, epochs: int, rng: np.random.Generator) -> TokenColumn:
+        """[N] for each sample; updates critics, and computes log-probs that are needed before the split."""
+        algorithm, roles, samples = self.algorithm, self.roles, self.samples
+        charged = algorithm.kl.placement == "reward"
+        if self.reference is not None and algorithm.needs_reference and not algorithm.kl.uses_distributions:
+            self.ref = self.reference.logprobs(samples)
+        if charged or roles.teachers or algorithm.correction.denominator == "surviving":
+            self.old = self.learner.logprobs(samples)
+        coef = algorithm.kl.coef if roles.kl is None else roles.kl.coef
+        rewarded = reward_tokens(samples, algorithm, old=self.old, ref=self.ref, coef=coef)
+        if rewarded.kl is not None:
+            self.ref_kl = rewarded.kl.mean().item()
+            if roles.kl is not None:
+                mean = segments_of(samples).means(rewarded.kl).mean().item()
+                roles.kl.observe(mean, sequences=len(samples))
+                self.critic_metrics["critic/kl_coef"] = coef
+        values = None
+        if roles.critics:
+            advantages, values = self._with_critics(rewarded.rewards, mini_batches, epochs, rng)
+        else:
+            advantages = credit(samples, algorithm, rewarded.rewards).advantages
+        if roles.teachers and self.old is not None:
+            advantages = advantages - teacher_penalties(roles.teachers, samples, self.old)
+        weights = entropy_weights(algorithm, values)
+        if weights is not None:
+            self.entropy_weights = scatter_tokens(weights.numpy(), samples)
+        advantages = finished(advantages, samples, algorithm, attention=roles.attention, critic_values=values)
+        return scatter_tokens(advantages.numpy(), samples)
+
+    def _with_critics(
+        self, rewards: torch.Tensor, mini_batches: int, epochs: int, rng: np.random.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Advantages[N] and values[M, N], with the critics updated before or after these are taken."""
+        algorithm, critics, samples = self.algorithm, self.roles.critics, self.samples
+        before = algorithm.critic.order == "before"
+        returns = critic_returns(rewards, None, algorithm, segments_of(samples))
+        values = None if before else critic_values(critics, samples)
+        if values is not None:
+            estimate = credit(samples, algorithm, rewards, values=mean_values(values))
+            returns = returns if estimate.returns is None else estimate.returns
+        metrics, skipped = critic_step(
+            critics,
+            samples,
+            returns,
+            algorithm.critic,
+            values=values,
+            mini_batches=mini_batches,
+            epochs=epochs,
+            rng=rng,
         )
-        if len(advantages) == len(self.samples):  # one a sample; with one token each it is the same
-            advantages = segments.spread(advantages)
-        if algorithm.whiten:
-            advantages = whiten(advantages)
-        return scatter_tokens(advantages.numpy(), self.samples)
+        self.skipped += [self._renamed(each) for each in skipped]
+        if values is None:
+            values = critic_values(critics, samples)
+            estimate = credit(samples, algorithm, rewards, values=mean_values(values))
+        self.critic_metrics |= metrics | value_metrics(values, returns)
+        return estimate.advantages, values
+
+    def _renamed(self, skipped: SkippedUpdate) -> SkippedUpdate:
+        """With the samples' positions in the training batch."""
+        return replace(skipped, samples=tuple(int(self.indices[i]) for i in skipped.samples))
+
+    def update_actor(
+        self, advantages: TokenColumn, mini_batches: int, epochs: int, rng: np.random.Generator
+    ) -> int:
+        """Updates on the samples that stay in the loss; the number of those that were taken."""
+        kept = self.kept()
+        if not len(kept):
+            return 0
+        samples = [self.samples[i] for i in kept]
+        deals = [np.array_split(kept[_shuffled(samples, rng)], mini_batches) for _ in range(epochs)]
+        results = self.run(deals, advantages)
+        self.actor_metrics = prefixed(self.metrics(results, epochs, kept), "actor")
+        self.skipped += [result.skipped for result in results if result.skipped is not None]
+        return sum(result.skipped is None for result in results)
 
     def run(self, deals: list[list[npt.NDArray[np.int64]]], advantages: TokenColumn) -> list[UpdateResult]:
         """All updates of the step, a deal of mini-batches an epoch."""
         inert = self.algorithm.zero_advantage_is_inert
         active = np.array([not inert or bool(column.any()) for column in advantages])
         old = self.old or self._old_logprobs(active, deals)
-        objective = PolicyObjective(self.algorithm)
+        objective = PolicyObjective(self.algorithm, self._reference_logits())
         updates: list[UpdateResult] = []
         for dealt in (dealt for deal in deals for dealt in deal if len(dealt)):
             chosen = dealt[active[dealt]]
-            columns = {"advantages": [advantages[i] for i in chosen]}
+            columns = self._columns([advantages[i] for i in chosen], chosen)
             if updates or len(deals) > 1 or self.old is not None:
                 columns["old_logprobs"] = [old[i] for i in chosen]
-            if self.ref is not None:
-                columns["ref_logprobs"] = [self.ref[i] for i in chosen]
             updates.append(
                 self.learner.update(
                     [self.samples[i] for i in chosen],
                     objective,
-                    totals=total_counts([self.samples[i] for i in dealt]),
+                    totals=self._totals(dealt),
                     indices=[int(self.indices[i]) for i in chosen],
                     **columns,
                 )
             )
         return updates
 
-    def metrics(self, results: list[UpdateResult], epochs: int) -> dict[str, float]:
-        """Of all updates as one; each epoch passes all samples."""
+    def _columns(self, advantages: TokenColumn, chosen: npt.NDArray[np.int64]) -> dict[str, Column]:
+        """What the objective needs of the chosen samples, but for the old log-probs."""
+        samples = [self.samples[i] for i in chosen]
+        columns: dict[str, Column] = {"advantages": advantages}
+        if self.ref is not None:
+            columns["ref_logprobs"] = [self.ref[i] for i in chosen]
+        source = state_source(self.reference)
+        if self.algorithm.kl.uses_distributions and source is not None:
+            columns["ref_states"] = source.states(samples)
+        if self.entropy_weights is not None:
+            columns["entropy_weights"] = [self.entropy_weights[i] for i in chosen]
+        if self.algorithm.needs_turns:
+            columns["turn_starts"] = [sample.turn_starts.astype(np.float64) for sample in samples]
+        if any(sample.expert for sample in self.samples):
+            columns["expert"] = np.array([float(sample.expert) for sample in samples])
+        return columns
+
+    def _totals(self, dealt: npt.NDArray[np.int64]) -> Totals:
+        """Denominators of a mini-batch: all its tokens, or those that the correction leaves."""
+        samples, rule = [self.samples[i] for i in dealt], self.algorithm.correction
+        if rule.denominator == "original" or self.old is None:
+            return total_counts(samples)
+        behavior = [s.behavior_logprobs for s in samples if s.behavior_logprobs is not None]
+        if len(behavior) < len(samples):
+            raise LearnerError(f"algorithm {self.algorithm.name!r} needs behavior_logprobs of every sample")
+        segments = segments_of(samples)
+        old = flat([self.old[i] for i in dealt], samples)
+        kept = correction_weights(
+            old, flat([*behavior], samples), rule, segments, turns_of(samples, segments)
+        ).kept
+        return Totals.of_lengths(segments.sums(kept.double()).long())
+
+    def _reference_logits(self) -> ReferenceLogits | None:
+        source = state_source(self.reference)
+        if source is None or not self.algorithm.kl.uses_distributions:
+            return None
+        return ReferenceLogits(source.logits, source.temperature)
+
+    def metrics(
+        self, results: list[UpdateResult], epochs: int, kept: npt.NDArray[np.int64]
+    ) -> dict[str, float]:
+        """Of all updates as one; each epoch passes all samples that are kept."""
         merged = merge_updates([result.metrics for result in results])
-        everything = epochs * total_counts(self.samples).tokens
+        everything = epochs * total_counts([self.samples[i] for i in kept]).tokens
         if self.ref_kl is not None:
             merged["ref_kl"] = self.ref_kl
         return merged | {"computed_share": merged.pop("tokens") / everything}
@@ -202,7 +344,9 @@ class _Step:
         self, active: npt.NDArray[np.bool_], deals: list[list[npt.NDArray[np.int64]]]
     ) -> TokenColumn:
         """At the weights of now; nothing is computed for samples that need none."""
-        needed = active.copy()
+        needed = np.zeros_like(active)
+        for dealt in (dealt for deal in deals for dealt in deal):
+            needed[dealt] = active[dealt]
         if len(deals) == 1:
             needed[deals[0][0]] = False
         chosen = np.flatnonzero(needed)
@@ -212,9 +356,3 @@ class _Step:
             for i, column in zip(chosen, scored, strict=True):
                 old[i] = column
         return old
-
-    def _flat(self, column: TokenColumn | None) -> torch.Tensor | None:
-        if column is None:
-            return None
-        flat = [each[sample.response_mask] for each, sample in zip(column, self.samples, strict=True)]
-        return torch.from_numpy(np.concatenate(flat)).double()

@@ -14,24 +14,28 @@ from roll_learners.sample import Sample
 from roll_learners.update import StepResult
 
 
-def supervised_step(learner: Learner, samples: Sequence[Sample]) -> StepResult:
-    """One update towards the trained tokens, each of which weighs the same.
+def supervised_step(
+    learner: Learner, samples: Sequence[Sample], *, aggregation: str = "token_mean"
+) -> StepResult:
+    """One update towards the trained tokens, each of which weighs the same, or each sample.
 
     Args:
         learner: What is trained; its temperature should be 1.
         samples: Demonstrations. Rewards, groups and behavior log-probs are not looked at.
+        aggregation: "token_mean", or "seq_mean_token_mean" for the mean over samples of their means.
 
     Returns:
         actor/nll (nats a token), actor/grad_norm, actor/lr, actor/skipped_steps and response_length/*;
         and the update itself if it was skipped because it was not finite.
 
     Raises:
-        LearnerError: There is no sample with a trained token, or one does not fit the learner.
+        LearnerError: The aggregation is unknown, no sample has a trained token, or one does not fit the
+            learner.
     """
     lengths = np.array([sample.response_tokens for sample in samples], np.float64)
     if not lengths.sum():
         raise LearnerError(f"supervised_step: none of {len(samples)} samples has a trained token")
-    result = learner.update(samples, SupervisedObjective())
+    result = learner.update(samples, SupervisedObjective(aggregation))
     skipped = () if result.skipped is None else (result.skipped,)
     return StepResult(
         metrics=prefixed(result.metrics, "actor") | summary("response_length", lengths),
