@@ -19,7 +19,14 @@ from roll_hw import (
     transformer_shape,
 )
 
-from roll_launch.config import RunConfig, StageModel, derive, derived_rows, dump_config
+from roll_launch.config import (
+    RunConfig,
+    StageModel,
+    TransformersEngineConfig,
+    derive,
+    derived_rows,
+    dump_config,
+)
 from roll_launch.dry_run import DRY_STEPS, dry_run
 from roll_launch.inputs import load_inputs
 from roll_launch.models import model_config_mapping
@@ -110,7 +117,9 @@ def _layout_rows(config: RunConfig, plan: StagePlan) -> list[tuple[str, str]]:
     if isinstance(plan, RlvrPlan):
         rollout, rewards = plan.stage.rollout, plan.stage.rewards
         actor = specs.actor(plan, processors=here)
-        placed = f"{rollout.replicas} {where}(s) on {rollout.engine.device}, {actor.threads} threads each"
+        engine = rollout.engine
+        device = f" on {engine.device}" if isinstance(engine, TransformersEngineConfig) else ""
+        placed = f"{rollout.replicas} {where}(s){device}, {actor.threads} threads each"
         rows.append(("actors", f"{placed}; {rollout.engine.kind} engine, batch {rollout.engine.max_batch}"))
         rows.append(("reward workers", f"{rewards.workers} {where}(s), grader {rewards.grader.name}"))
     return rows

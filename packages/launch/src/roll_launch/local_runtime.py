@@ -4,6 +4,7 @@ Blocking work runs on one named thread a role, so that a busy learner never stop
 """
 
 import asyncio
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -145,7 +146,7 @@ class LocalRuntime:
             raise RoleError(name, "start", "runtime local keeps it in this process, where it cannot be ended")
         thread = self._thread(name)
         async with self._building:
-            self._engines[name] = await thread.call(_build_engine, spec, thread.executor)
+            self._engines[name] = await _start_engine(spec, thread)
         return LocalActor(self._engines[name])
 
     async def start_reward_worker(self, name: str, spec: RewardSpec) -> RewardWorker:
@@ -184,7 +185,8 @@ def rollout_of(completion: Completion) -> Rollout:
     )
 
 
-def _build_engine(spec: ActorSpec, executor: ThreadPoolExecutor) -> Engine:
-    from roll_launch.workers.actor import build_engine
-
-    return build_engine(spec, executor)
+async def _start_engine(spec: ActorSpec, thread: RoleThread) -> Engine:
+    # As with the trainer, torch and transformers load on the role's thread.
+    worker = await thread.call(importlib.import_module, "roll_launch.workers.actor")
+    engine: Engine = await worker.start_engine(spec, thread.executor)
+    return engine

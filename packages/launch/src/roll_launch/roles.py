@@ -16,7 +16,7 @@ from roll_learners.update import StepResult
 from roll_rewards import Score
 from roll_rollout import EngineLoad, GenerateRequest, WeightReceipt
 
-from roll_launch.config import GraderConfig, LearnerConfig, TransformersEngineConfig
+from roll_launch.config import EngineConfig, GraderConfig, LearnerConfig
 
 Handle = object
 
@@ -63,7 +63,7 @@ class ActorSpec:
     """What a rollout replica is built from."""
 
     model: ModelSpec
-    engine: TransformersEngineConfig
+    engine: EngineConfig
     max_context: int
     threads: int
 

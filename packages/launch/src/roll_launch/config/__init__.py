@@ -34,6 +34,7 @@ from roll_launch.config.schema.data import (
     PythonData,
     ReasoningGymData,
 )
+from roll_launch.config.schema.engines import EngineConfig, TransformersEngineConfig, VllmEngineConfig
 from roll_launch.config.schema.health import HealthConfig
 from roll_launch.config.schema.learner import (
     LearnerConfig,
@@ -48,7 +49,7 @@ from roll_launch.config.schema.rewards import (
     OverlongConfig,
     RewardsConfig,
 )
-from roll_launch.config.schema.rollout import RolloutConfig, SamplingConfig, TransformersEngineConfig
+from roll_launch.config.schema.rollout import RolloutConfig, SamplingConfig
 from roll_launch.config.schema.run import (
     LocalRuntimeConfig,
     PreparationConfig,
@@ -78,6 +79,7 @@ __all__ = [
     "Derived",
     "Document",
     "DomainConfig",
+    "EngineConfig",
     "EntropyCollapseConfig",
     "EqualScoresConfig",
     "EvaluationConfig",
@@ -130,6 +132,7 @@ __all__ = [
     "SupervisedLearnerConfig",
     "TrackingConfig",
     "TransformersEngineConfig",
+    "VllmEngineConfig",
     "ZeroAdvantagesConfig",
     "check_existence",
     "derive",

@@ -29,6 +29,7 @@ from roll_launch.config.schema.data import (
     PythonData,
     ReasoningGymData,
 )
+from roll_launch.config.schema.engines import EngineConfig, TransformersEngineConfig
 from roll_launch.config.schema.model import ModelConfig, RandomModel, StageModel
 from roll_launch.config.schema.run import RunConfig
 from roll_launch.config.schema.stages import RlvrStage, StageConfig
@@ -87,7 +88,7 @@ def _absences(config: RunConfig) -> Iterator[Absence]:
             if stage.evaluation is not None:
                 yield from _data(stage.evaluation.data, (*path, "evaluation", "data"), prepared)
             yield from _grader(stage, (*path, "rewards", "grader"))
-            yield from _device(stage.rollout.engine.device, (*path, "rollout", "engine", "device"))
+            yield from _engine(stage.rollout.engine, (*path, "rollout", "engine"))
         yield from _device(stage.learner.device, (*path, "learner", "device"))
 
 
@@ -168,6 +169,14 @@ def _grader(stage: RlvrStage, path: KeyPath) -> Iterator[Absence]:
         yield from _module(str(grader.options["callable"]), (*path, "options", "callable"))
     elif grader.name == "reasoning_gym":
         yield from _extra("reasoning_gym", "reasoning-gym", (*path, "name"))
+
+
+def _engine(engine: EngineConfig, path: KeyPath) -> Iterator[Absence]:
+    if isinstance(engine, TransformersEngineConfig):
+        yield from _device(engine.device, (*path, "device"))
+    elif importlib.util.find_spec("vllm") is None:
+        hint = "pip install 'roll-rollout[vllm]'; for CPUs: docs/engines.md"
+        yield Absence(path=(*path, "kind"), message="needs vLLM", got=engine.kind, hint=hint)
 
 
 def _module(callable_path: str, path: KeyPath) -> Iterator[Absence]:

@@ -49,10 +49,10 @@ class RolloutActor:
     """A rollout replica in a process of its own; its event loop has many calls open at once."""
 
     async def start(self, spec: ActorSpec) -> None:
-        from roll_launch.workers.actor import build_engine
+        from roll_launch.workers.actor import start_engine
 
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
-        self._engine = build_engine(spec, self._executor)
+        self._engine = await start_engine(spec, self._executor)
 
     @ray.method(num_returns=2)
     async def generate(

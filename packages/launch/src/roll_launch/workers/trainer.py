@@ -7,10 +7,19 @@ import resource
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from roll_learners import LocalLearner, LocalScorer, OptimizerSettings, policy_step, supervised_step
+from roll_learners import (
+    KlController,
+    LocalLearner,
+    LocalScorer,
+    OptimizerSettings,
+    Roles,
+    policy_step,
+    supervised_step,
+)
 from roll_learners.sample import Sample
 from roll_learners.update import StepResult
 from roll_rollout import Completion, WeightUpdate, weights_checksum
@@ -52,6 +61,10 @@ class TrainerWorker:
                 temperature=spec.temperature,
                 device=settings.device,
             )
+        self._kl: KlController | None = None
+        if spec.algorithm is not None and spec.algorithm.kl.target is not None:
+            kl = spec.algorithm.kl
+            self._kl = KlController(kl.coef, target=kl.target, horizon=kl.horizon)
         self._mini_batches = settings.mini_batches
         self._epochs = settings.epochs
         self._rng = np.random.default_rng(spec.seed)
@@ -76,6 +89,7 @@ class TrainerWorker:
             epochs=self._epochs,
             rng=self._rng,
             reference=self._reference,
+            roles=Roles(kl=self._kl),
         )
 
     def supervised_step(self, samples: Sequence[Sample]) -> StepResult:
@@ -98,7 +112,12 @@ class TrainerWorker:
         """Writes model and tokenizer, and the optimizer's state if asked."""
         save_pretrained(self._model, self._tokenizer, directory)
         if state:
-            trainer = {"learner": self._learner.state_dict(), "rng": self._rng.bit_generator.state}
+            trainer: dict[str, Any] = {
+                "learner": self._learner.state_dict(),
+                "rng": self._rng.bit_generator.state,
+            }
+            if self._kl is not None:
+                trainer["kl_coef"] = self._kl.coef
             torch.save(trainer, directory / TRAINER_STATE)
 
     def peak_rss_gb(self) -> float:
@@ -109,3 +128,5 @@ class TrainerWorker:
         state = torch.load(path, map_location="cpu", weights_only=True)
         self._learner.load_state_dict(state["learner"])
         self._rng.bit_generator.state = state["rng"]
+        if self._kl is not None:
+            self._kl.coef = state["kl_coef"]

@@ -20,8 +20,6 @@ from roll_launch.config.section import Finding, Section
 
 _NOT_CONFIGURED = frozenset({"name", "critic", "rhythm"})
 """Of an algorithm: its name, and the rules of roles that no pipeline places."""
-_KL_NOT_CONFIGURED = frozenset({"target", "horizon"})
-"""Of a KL penalty: no pipeline keeps a controller."""
 ALSO = {
     "clip_low": ["clip_ratio_low", "epsilon", "eps_clip", "clip_ratio"],
     "clip_high": ["clip_ratio_high", "epsilon_high", "eps_clip_high"],
@@ -129,7 +127,7 @@ else:
         __base__=_Partial,
         __module__=__name__,
         __doc__="A penalty for distance from the policy that the stage starts with.",
-        **_fields(KlPenalty, exclude=_KL_NOT_CONFIGURED),
+        **_fields(KlPenalty),
     )
     CorrectionConfig = create_model(
         "CorrectionConfig",

@@ -1,11 +1,12 @@
 """How completions are generated: engine, groups, sampling."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from roll_launch.config.schema.kinds import Count, Device, NonNegative, Overlong, Seconds, Threads
+from roll_launch.config.schema.engines import EngineConfig, TransformersEngineConfig
+from roll_launch.config.schema.kinds import Count, NonNegative, Overlong, Seconds
 from roll_launch.config.schema.scheduling import (
     AsynchronyConfig,
     FiltersConfig,
@@ -13,21 +14,6 @@ from roll_launch.config.schema.scheduling import (
     SchedulingConfig,
 )
 from roll_launch.config.section import Finding, Section
-
-
-class TransformersEngineConfig(Section):
-    """Batched generation with transformers, in a process of its own."""
-
-    kind: Literal["transformers"] = Field(default="transformers", description="The engine.")
-    max_batch: Count = Field(
-        default=64,
-        description="Sequences that are generated at once.",
-        json_schema_extra={"also": ["max_num_seqs"]},
-    )
-    device: Device = Field(default="cpu", description="`cpu`, or one device such as `cuda:0`.")
-    threads: Threads | None = Field(
-        default=None, description="CPU threads of a replica; null shares the processors."
-    )
 
 
 class SamplingConfig(Section):
@@ -59,9 +45,7 @@ class SamplingConfig(Section):
 class RolloutConfig(Section):
     """One step's rollout: `prompts_per_step` prompts with `group_size` completions each."""
 
-    engine: TransformersEngineConfig = Field(
-        default=TransformersEngineConfig(), description="What generates."
-    )
+    engine: EngineConfig = Field(default=TransformersEngineConfig(), description="What generates.")
     replicas: Count = Field(default=1, description="Engines side by side.")
     group_size: Count = Field(
         description="Completions of each prompt.",
