@@ -34,9 +34,9 @@ SETTLED = 0.2
 """Part of a run after which it is in its steady state."""
 
 POLICIES = (
-    "static", "queue", "tail-rounds", "rollpacker", "core", "core-tail", "core-elastic", "core-elastic=0.04",
-    "core-elastic=0.08", "core-elastic-tail", "partial", "one-step-off", "capacity=1", "core-async",
-    "core-carry", "core-elastic-async",
+    "static", "queue", "tail-rounds", "rollpacker", "core", "core-tail", "core-elastic", "core-best",
+    "core-elastic-tail", "partial", "one-step-off", "capacity=1", "core-async", "core-carry",
+    "core-elastic-async",
 )  # fmt: skip
 
 HEAD = (
@@ -86,12 +86,12 @@ def steady_share(result: SimulationResult) -> float:
 
 
 def prompts_of(result: SimulationResult) -> str:
-    """Whether each prompt was trained on once and in order of admission, or how many came late."""
+    """Whether each prompt was trained on once, and how many earlier ones were still to come at the end."""
     trained = [group for groups in result.groups for group in groups]
     if len(set(trained)) != len(trained):
         return "some twice"
     late = max(trained) + 1 - len(trained)
-    return "each once" if late == 0 else f"each once, {late} put off"
+    return "each once" if late == 0 else f"each once, {late} to come"
 
 
 def row(result: SimulationResult, first: float) -> str:

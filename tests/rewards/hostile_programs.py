@@ -355,6 +355,16 @@ LIES = [
         ["assert abs(add(2, 3) - 5) < 1e-6", "assert 5 - add(2, 3) == 0", "assert add(2, 3) > 4"],
     ),
     lies(
+        "asserts: methods of a text that is none",
+        "class T:\n    def startswith(s, x): return True\n    def count(s, x): return 2\n"
+        "    def get(s, *a): return 5\ndef add(a, b): return T()",
+        [
+            "assert add(2, 3).startswith('5')",
+            "assert add(2, 3).count('5') == 2",
+            "assert add(2, 3).get('k') == 5",
+        ],
+    ),
+    lies(
         "asserts: errors turned off",
         "import builtins, sys\nbuiltins.AssertionError = type('E', (BaseException,), {})\n"
         "sys.excepthook = lambda *a: None\ndef add(a, b): return 0",

@@ -1,11 +1,14 @@
 """Tiny random models, a plain scorer, and requests, for the tests of roll_rollout."""
 
-from collections.abc import Callable, Iterator
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from roll_rollout import GenerateRequest, SamplingParams, WeightBucket, pack_buckets
+from roll_rollout import AdapterConfig, GenerateRequest, SamplingParams, WeightBucket, pack_buckets
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
@@ -56,6 +59,105 @@ def export_buckets(model: PreTrainedModel, max_bytes: int = 20_000) -> tuple[Wei
     return tuple(pack_buckets(tensors, max_bytes=max_bytes))
 
 
+def make_adapter(
+    config: AdapterConfig, seed: int, **shape: int
+) -> tuple[tuple[WeightBucket, ...], PreTrainedModel]:
+    """Random LoRA weights under PEFT's names, and the tiny model of seed 0 with them merged in."""
+    torch.manual_seed(1000 + seed)
+    merged, tensors = make_tiny_model(0, **shape), []
+    scale = config.alpha / (config.rank**0.5 if config.rank_stabilised else config.rank)
+    for name, module in merged.named_modules():
+        if name.rsplit(".", 1)[-1] not in config.target_modules:
+            continue
+        first = torch.randn(config.rank, module.in_features) * 0.2
+        second = torch.randn(module.out_features, config.rank) * 0.2
+        with torch.no_grad():
+            module.weight += scale * second @ first
+        for part, tensor in (("lora_A", first), ("lora_B", second)):
+            payload = tensor.contiguous().view(-1).view(torch.uint8).numpy()
+            tensors.append(
+                (f"base_model.model.{name}.{part}.weight", "float32", tuple(tensor.shape), payload)
+            )
+    return tuple(pack_buckets(tensors, max_bytes=2_000)), merged
+
+
+class Reply:
+    """What a `FakeServer`'s handler answers one request with."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @property
+    def client_left(self) -> bool:
+        return self._reader.at_eof() or self._writer.is_closing()
+
+    async def json(self, content: object, *, status: int = 200, **headers: str) -> None:
+        body = json.dumps(content).encode()
+        await self._head(
+            status, {"content-type": "application/json", "content-length": str(len(body))} | headers
+        )
+        await self._write(body)
+
+    async def start_events(self) -> None:
+        await self._head(200, {"content-type": "text/event-stream"})
+
+    async def event(self, content: object) -> None:
+        data = content if isinstance(content, str) else json.dumps(content)
+        await self._write(f"data: {data}\n\n".encode())
+
+    async def _head(self, status: int, headers: dict[str, str]) -> None:
+        lines = [f"HTTP/1.1 {status} status", "connection: close"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        await self._write("\r\n".join([*lines, "", ""]).encode())
+
+    async def _write(self, data: bytes) -> None:
+        if not self.client_left:
+            self._writer.write(data)
+            await self._writer.drain()
+
+
+class FakeServer:
+    """An HTTP server on this machine that calls `handler(path, body, reply)` for every request."""
+
+    def __init__(self, handler: Callable[[str, dict[str, Any], Reply], Awaitable[None]]) -> None:
+        self.handler = handler
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.headers: list[dict[str, str]] = []
+        self.address = ""
+
+    async def __aenter__(self) -> "FakeServer":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.address = f"http://127.0.0.1:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    def bodies(self, path: str) -> list[dict[str, Any]]:
+        return [body for each, body in self.requests if each == path]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            path, content = head[0].split()[1], json.loads(body or b"{}")
+            self.requests.append((path, content))
+            self.headers.append(headers)
+            await self.handler(path, content, Reply(reader, writer))
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+def fake_server() -> type[FakeServer]:
+    return FakeServer
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -69,19 +171,24 @@ def tiny_model() -> PreTrainedModel:
     return make_tiny_model()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def model_maker() -> Callable[..., PreTrainedModel]:
     return make_tiny_model
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def score() -> Callable[[PreTrainedModel, np.ndarray, np.ndarray, float], np.ndarray]:
     return plain_logprobs
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def buckets_of() -> Callable[[PreTrainedModel], tuple[WeightBucket, ...]]:
     return export_buckets
+
+
+@pytest.fixture(scope="session")
+def adapter_maker() -> Callable[..., tuple[tuple[WeightBucket, ...], PreTrainedModel]]:
+    return make_adapter
 
 
 @pytest.fixture

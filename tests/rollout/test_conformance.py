@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from roll_rollout import (
+    AdapterConfig,
     Completion,
     EngineError,
     GenerateRequest,
@@ -16,7 +17,7 @@ from roll_rollout import (
     WeightUpdate,
     pack_buckets,
 )
-from roll_rollout.conformance import CHECKS, CheckResult, Policy, check_engine
+from roll_rollout.conformance import CHECKS, AdapterPolicy, CheckResult, Policy, check_engine
 from roll_rollout.transformers_engine import TransformersEngine
 
 PROMPTS = [np.array([3, 4, 5]), np.array([9, 8]), np.array([4, 4, 7, 1, 2])]
@@ -26,19 +27,41 @@ def failed(results: list[CheckResult]) -> dict[str, str]:
     return {result.name: result.detail for result in results if not result.passed}
 
 
+LORA = AdapterConfig(rank=2, alpha=8.0, target_modules=("q_proj", "down_proj"))
+
+
 @pytest.mark.parametrize("max_batch", [3, 64])
-async def test_transformers_engine_conforms(max_batch, model_maker, score, buckets_of):
+async def test_transformers_engine_conforms(
+    max_batch, model_maker, score, buckets_of, adapter_maker, letter_tokenizer
+):
     models = [model_maker(seed) for seed in (0, 1)]
     policies = tuple(
         Policy(buckets=buckets_of(model), score=lambda *args, model=model: score(model, *args))
         for model in models
     )
+    adapters = []
+    for seed in (1, 2):
+        buckets, adapted = adapter_maker(LORA, seed)
+        adapters.append(
+            AdapterPolicy(
+                config=LORA, buckets=buckets, score=lambda *args, model=adapted: score(model, *args)
+            )
+        )
 
     async def make_engine() -> TransformersEngine:
-        return TransformersEngine(model_maker(0), max_batch=max_batch, max_context=300)
+        return TransformersEngine(
+            model_maker(0), max_batch=max_batch, max_context=300, tokenizer=letter_tokenizer
+        )
 
     results = await check_engine(
-        make_engine, policies=policies, prompts=PROMPTS, max_context=300, tolerance=2e-5, deadline_s=20
+        make_engine,
+        policies=policies,
+        prompts=PROMPTS,
+        max_context=300,
+        tolerance=2e-5,
+        deadline_s=20,
+        decode=letter_tokenizer.decode,
+        adapters=tuple(adapters),
     )
     assert failed(results) == {}
     assert [result.name for result in results] == [

@@ -52,19 +52,20 @@ def state() -> PromptState:
 
 
 def test_prompt_is_kept_until_its_last_request_ends(state):
-    cache, (first, second) = PromptCache(), prompts_of(4, 5)
+    cache = PromptCache()
+    first, second = ((None, prompt.tobytes()) for prompt in prompts_of(4, 5))
     for prompt in (first, first, second):
         cache.acquire(prompt)
     cache.put(first, state)
     cache.release(second)
-    cache.release(first.copy())
+    cache.release((None, prompts_of(4)[0].tobytes()))
     assert cache.get(first) is state
     cache.release(first)
     assert cache.get(first) is None
 
 
 def test_dropped_states_do_not_end_the_use_of_a_prompt(state):
-    cache, (prompt,) = PromptCache(), prompts_of(4)
+    cache, prompt = PromptCache(), (None, prompts_of(4)[0].tobytes())
     cache.acquire(prompt)
     cache.put(prompt, state)
     cache.drop_states()

@@ -272,7 +272,7 @@ async def test_wrong_requests_are_refused_and_leave_others_unharmed(tiny_model, 
         await engine.generate(make_request([1, 32]))
     with pytest.raises(EngineError, match="'good': its id is in flight"):
         await engine.generate(make_request(id="good"))
-    with pytest.raises(SamplingError, match="need a tokenizer"):
+    with pytest.raises(SamplingError, match="need an engine with a tokenizer"):
         await engine.generate(make_request(stop=("x",)))
     assert len(await good) == 15
 

@@ -113,10 +113,17 @@ async def test_running_requests_take_up_new_weights_and_prompts_are_computed_ane
         assert before >= 5
         expected = score(model_maker(0), completion.prompt_ids, completion.token_ids[:before], 1.0)
         np.testing.assert_allclose(completion.logprobs[:before], expected, atol=1e-5, rtol=0)
+        # What was drawn before is read by the new weights, as if they had read it all along.
+        expected = score(other, completion.prompt_ids, completion.token_ids, 1.0)
+        np.testing.assert_allclose(completion.logprobs[before:], expected[before:], atol=1e-5, rtol=0)
     assert waiting.versions == ((1, 60),)
     expected = score(other, waiting.prompt_ids, waiting.token_ids, 1.0)
     np.testing.assert_allclose(waiting.logprobs, expected, atol=1e-5, rtol=0)
-    assert engine.stats().prefill_tokens == 4
+    stats = engine.stats()
+    assert stats.prefill_tokens == 4
+    # Two prompts of 2, and all their tokens but the newest.
+    drawn_before = sum(each.versions[0][1] for each in (first, second))
+    assert stats.refreshed_tokens == 2 * 2 + drawn_before - 2
 
 
 async def test_weights_arrive_bit_by_bit_from_payloads_that_cannot_be_written(

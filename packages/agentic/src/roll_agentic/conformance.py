@@ -3,9 +3,10 @@
 import contextlib
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from roll_agentic.boundary import close_environment, made
 from roll_agentic.environment import Environment
 from roll_agentic.errors import AgenticError, EnvironmentFault
 from roll_agentic.session import EnvironmentSession
@@ -110,7 +111,7 @@ class _Suite:
 
     async def answers(self) -> str:
         for seed in self._seeds:
-            with self._session() as session:
+            async with self._session() as session:
                 self._plays[seed] = await self._play(session, seed)
         return ""
 
@@ -122,13 +123,13 @@ class _Suite:
 
     async def same_seed(self) -> str:
         for seed in self._seeds:
-            with self._session() as session:
+            async with self._session() as session:
                 if wrong := self._difference(seed, await self._play(session, seed)):
                     return wrong
         return ""
 
     async def reset_forgets(self) -> str:
-        with self._session() as session:
+        async with self._session() as session:
             for seed in [*self._seeds, *self._seeds]:
                 if wrong := self._difference(seed, await self._play(session, seed)):
                     return f"played after other episodes, {wrong}"
@@ -137,7 +138,7 @@ class _Suite:
     async def seeds_differ(self) -> str:
         first = self._seeds[0]
         for seed in self._seeds[1:]:
-            with self._session() as session:
+            async with self._session() as session:
                 # The first seed's actions, so that only the seed can make the difference.
                 if await self._play(session, seed, actions_of=first) != self._plays[first]:
                     return ""
@@ -145,7 +146,7 @@ class _Suite:
 
     async def instances_apart(self) -> str:
         one, other = self._seeds[0], self._seeds[1]
-        with self._session() as first, self._session() as second:
+        async with self._session() as first, self._session() as second:
             plays = {one: await _started(first, one), other: await _started(second, other)}
             for index in range(len(self._actions[one])):
                 for seed, session in ((one, first), (other, second)):
@@ -157,7 +158,7 @@ class _Suite:
         return ""
 
     async def invalid_actions(self) -> str:
-        with self._session() as session:
+        async with self._session() as session:
             for action in INVALID_ACTIONS:
                 await session.reset(seed=self._seeds[0])
                 await session.step(action)
@@ -165,7 +166,7 @@ class _Suite:
 
     async def step_after_done(self) -> str:
         seed = next(seed for seed, play in self._plays.items() if play.is_over)
-        with self._session() as session:
+        async with self._session() as session:
             play = await self._play(session, seed)
             try:
                 await play.go_on(session, self._actions[seed][0])
@@ -176,13 +177,19 @@ class _Suite:
             return ""
         return f"the episode was over, but step answered {play.steps[-1]}"
 
-    def _session(self) -> "contextlib.closing[EnvironmentSession]":
+    @contextlib.asynccontextmanager
+    async def _session(self) -> AsyncIterator[EnvironmentSession]:
         try:
-            environment = self._make()
+            environment = await made(self._make, deadline_s=self._deadline_s)
         except Exception as error:
             # Boundary to foreign code: making an environment may raise anything.
             raise EnvironmentFault("error", f"make raised {type(error).__name__}: {error}") from error
-        return contextlib.closing(EnvironmentSession(environment, deadline_s=self._deadline_s))
+        session = EnvironmentSession(environment, deadline_s=self._deadline_s)
+        try:
+            yield session
+        finally:
+            session.close()
+            await close_environment(environment)
 
     async def _play(
         self, session: EnvironmentSession, seed: int, *, actions_of: int | None = None

@@ -1,6 +1,7 @@
 """Waiting for foreign code, bounded. Called at the boundaries to environments and policies."""
 
 import asyncio
+import math
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ async def within(work: Awaitable[T], *, deadline_s: float) -> T:
 
     Args:
         work: Cancelled when the deadline is missed; left running should it resist.
-        deadline_s: Seconds, above 0.
+        deadline_s: Seconds, above 0; infinite for none.
 
     Raises:
         DeadlineMissed: There was no result in time, or the work cancelled itself.
@@ -25,7 +26,7 @@ async def within(work: Awaitable[T], *, deadline_s: float) -> T:
     """
     task = asyncio.ensure_future(work)
     try:
-        finished, _ = await asyncio.wait({task}, timeout=deadline_s)
+        finished, _ = await asyncio.wait({task}, timeout=None if deadline_s == math.inf else deadline_s)
     except asyncio.CancelledError:
         await _abandon(task)
         raise

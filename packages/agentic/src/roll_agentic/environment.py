@@ -25,7 +25,12 @@ class Environment(Protocol):
             seed: At least 0; the same seed gives the same episode, whatever happened before.
 
         Returns:
-            `(observation, info)`: the first text for the policy, and what may interest others.
+            `(observation, info)`: the first text for the policy, and what may interest others. Keys
+            of `info` that this package reads, at reset and step: `instructions` (the rules, for a
+            system prompt), `tools` (schemas of callable tools), `actions` (some valid actions),
+            `state` (names the state, equal in equal states), `action_is_valid`, `tool_calls` (how many
+            were carried out in this step), `tool_results` (there when tools answered) and `image` (a
+            picture of the state as PNG bytes).
         """
         ...
 

@@ -1,6 +1,6 @@
 """The seam that every policy fits: what it is shown, and what it answers. Consumed by the episode runner."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
 from roll_agentic.environment import Info
@@ -14,10 +14,16 @@ class Message:
     """One thing that was said, as text.
 
     Example: `Message(role="environment", text="<")`.
+
+    Attributes:
+        role: Who said it.
+        text: What was said.
+        is_tool: Whether it is what tools answered, rather than the environment itself.
     """
 
     role: Literal["environment", "policy"]
     text: str
+    is_tool: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,6 +37,7 @@ class EpisodeState:
         turn: How many turns the policy has had: 0, 1, 2, ...
         messages: All that was said, in order; the last one is the observation to answer.
         info: What the environment returned with that observation.
+        first_info: What it returned with the first one, such as `instructions`.
         transcript: The tokens so far, to be read only; what a turn adds is returned by the policy.
     """
 
@@ -39,6 +46,7 @@ class EpisodeState:
     messages: tuple[Message, ...]
     info: Info
     transcript: Transcript
+    first_info: Info = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,6 +62,9 @@ class Turn:
             last. Empty for a policy that is not trained.
         finish_reason: Why the response ended. `length`: it was cut off, so it is not carried out.
             `abort`: it was given up, so the episode has no verdict.
+        branch: Why the segments do not continue the transcript but begin a new one (say, the oldest
+            turn was dropped); empty where they continue it.
+        out_of_context: The prompt leaves no room for a turn: nothing was sampled, and the episode ends.
 
     Raises:
         AgenticError: The segments are in another order or contradict the finish reason.
@@ -62,11 +73,15 @@ class Turn:
     response: str
     segments: tuple[Segment, ...] = ()
     finish_reason: FinishReason = "stop"
+    branch: str = ""
+    out_of_context: bool = False
 
     def __post_init__(self) -> None:
         if self.finish_reason not in get_args(FinishReason):
             allowed = ", ".join(get_args(FinishReason))
             raise AgenticError(f"the finish_reason of a turn is one of {allowed}; got {self.finish_reason!r}")
+        if self.out_of_context and (self.response or self.segments):
+            raise AgenticError("a turn that is out of context has neither response nor segments")
         if not self.segments:
             return
         sources = [segment.source for segment in self.segments]

@@ -1,5 +1,6 @@
 """Environments by name, made from checked configuration. Called by whoever starts episodes."""
 
+import functools
 import importlib
 import inspect
 import re
@@ -8,21 +9,64 @@ from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
+from roll_agentic.adapters import (
+    GemEnvironment,
+    GymnasiumText,
+    ReasoningGym,
+    RockEnvironment,
+    TextArena,
+    WebShop,
+)
 from roll_agentic.environment import Environment
-from roll_agentic.environments import NumberGuessing
+from roll_agentic.environments import (
+    Countdown,
+    FrozenLake,
+    Maths,
+    NumberGuessing,
+    Sokoban,
+    Terminal,
+    maths_with_python,
+    retrieval_qa,
+    solo_tic_tac_toe,
+)
 from roll_agentic.errors import AgenticError
 
 ENTRY_POINT_GROUP = "roll_agentic.environments"
 
-ENVIRONMENTS: Mapping[str, Callable[..., Environment]] = MappingProxyType({"number_guessing": NumberGuessing})
+ENVIRONMENTS: Mapping[str, Callable[..., Environment]] = MappingProxyType(
+    {
+        "countdown": Countdown,
+        "frozen_lake": FrozenLake,
+        "maths": Maths,
+        "maths_with_python": maths_with_python,
+        "number_guessing": NumberGuessing,
+        "retrieval_qa": retrieval_qa,
+        "sokoban": Sokoban,
+        "terminal": Terminal,
+        "tic_tac_toe": solo_tic_tac_toe,
+        "webshop": WebShop,
+    }
+)
+
+ADAPTERS: Mapping[str, Callable[..., Environment]] = MappingProxyType(
+    {
+        "gem": GemEnvironment,
+        "gymnasium": GymnasiumText,
+        "reasoning_gym": ReasoningGym,
+        "rock": RockEnvironment,
+        "textarena": TextArena,
+    }
+)
 
 
 def make(name: str, **config: object) -> Environment:
     """A new environment.
 
     Args:
-        name: A name in `ENVIRONMENTS`; a name that an installed package declares in the entry point
-            group `roll_agentic.environments`; or an import path `module:factory`.
+        name: A name in `ENVIRONMENTS`; the name of an adapter and an id of its library, such as
+            `gem/game:GuessTheNumber-v0-easy` or `reasoning_gym/leg_counting`; a name that an installed
+            package declares in the entry point group `roll_agentic.environments`; or an import path
+            `module:factory`.
         **config: Keyword arguments of the environment's class or factory.
 
     Raises:
@@ -57,6 +101,9 @@ def _factory(name: str) -> Callable[..., Environment]:
         AgenticError: The name is unknown, claimed twice, or cannot be imported.
     """
     declared = _declared()
+    adapter, slash, env_id = name.partition("/")
+    if slash and adapter in ADAPTERS and env_id:
+        return functools.partial(ADAPTERS[adapter], env_id)
     claims = [f"{point.value} (an installed package)" for point in declared.get(name, [])]
     if name in ENVIRONMENTS:
         claims.append("roll_agentic")
@@ -71,7 +118,9 @@ def _factory(name: str) -> Callable[..., Environment]:
     else:
         names = environment_names()
         raise AgenticError(
-            f"there is no environment {name!r}{_nearest(name, names)}; there are {', '.join(names)}, "
+            f"there is no environment {name!r}{_nearest(name, names)}; "
+            f"there are {', '.join(names)}, "
+            f"ids behind {', '.join(f'{adapter}/' for adapter in ADAPTERS)}, "
             f"those of packages with entry points in {ENTRY_POINT_GROUP!r}, and any 'module:factory'"
         )
     return _imported(path)

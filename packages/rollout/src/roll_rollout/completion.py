@@ -31,6 +31,10 @@ class Completion:
         finish_reason: "stop" (an end token or stop string), "length" (`max_tokens` or the context is
             full) or "abort" (ended early by `Engine.abort`; the tokens so far are kept).
         seed: `GenerateRequest.seed`.
+        exact: Whether `token_ids` are the ids that were sampled. False for text that an endpoint gave
+            without ids and that was tokenised again: not to be trained on.
+        routed_experts: int16[P + T - 1, L, K]: for every token that went through the model, the ids of
+            the K experts that each of L mixture layers sent it to; None unless asked for.
 
     Raises:
         EngineError: The parts contradict each other.
@@ -43,6 +47,8 @@ class Completion:
     versions: tuple[tuple[int, int], ...]
     finish_reason: FinishReason
     seed: int
+    exact: bool = True
+    routed_experts: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         where = f"completion of {self.request_id!r}"

@@ -13,23 +13,31 @@ from roll_rollout.weights import WeightReceipt, WeightUpdate
 class EngineLoad:
     """How busy an engine is: `EngineLoad(running=64, waiting=12, kv_tokens=9310, sampled_tokens=70512)`.
 
+    Of an engine in another process the numbers may be a few tokens old.
+
     Attributes:
         running: Requests in the batch.
         waiting: Requests accepted and not yet in the batch.
         kv_tokens: Prompt and sampled tokens held for the running requests.
         sampled_tokens: Tokens sampled since the start; it stands still while nothing runs, or hangs.
+        prefilled_tokens: Prompt tokens that went through the model since the start, so without those
+            that another request or a cache had computed; None if the engine does not count them.
+        kv_capacity: Most `kv_tokens` there is room for; None if it grows.
     """
 
     running: int
     waiting: int
     kv_tokens: int
     sampled_tokens: int
+    prefilled_tokens: int | None = None
+    kv_capacity: int | None = None
 
 
 class Engine(Protocol):
     """Samples completions of prompts with weights that can be replaced while it runs.
 
-    Any number of `generate` calls may be in flight. `roll_rollout.conformance` checks an implementation.
+    Any number of `generate` calls may be in flight. `roll_rollout.capabilities` has what engines may offer
+    besides; `roll_rollout.conformance` checks an implementation.
     """
 
     async def generate(self, request: GenerateRequest) -> Completion:
@@ -39,7 +47,9 @@ class Engine(Protocol):
             SamplingError: The engine cannot honour `request.sampling`.
             PromptTooLong: The prompt leaves no room in the context.
             EngineClosed: The engine is closed, or was while the request ran.
-            EngineError: The id is in flight already, or the model failed.
+            EngineError: The id is in flight already, the model failed, or the request asks for what the
+                engine does not have: an adapter it does not know, media, routed experts, a partial
+                completion to go on from.
         """
         ...
 
@@ -53,7 +63,7 @@ class Engine(Protocol):
     async def update_weights(self, update: WeightUpdate) -> WeightReceipt:
         """Replaces the weights between two tokens, all or nothing, and drops cached prompts.
 
-        Running requests go on under the new version and keep the tokens they have.
+        Running requests go on under the new version and keep the tokens they have. Adapters stay.
 
         Raises:
             WeightMismatch: The update does not fit; weights and version are unchanged.

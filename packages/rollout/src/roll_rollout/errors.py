@@ -19,3 +19,15 @@ class WeightMismatch(EngineError):
 
 class EngineClosed(EngineError):
     """The engine was closed, before or while it served the request."""
+
+
+class UnsupportedRequest(EngineError):
+    """A request asks for what the engine does not have: an adapter, media, routed experts, log-probs."""
+
+
+class EngineUnavailable(EngineError):
+    """The process or endpoint behind an engine is dead, or does not answer."""
+
+
+class EngineLibraryError(EngineError):
+    """The library that an engine adapts is not installed, or has a version that it was not written for."""

@@ -25,7 +25,7 @@ def kept_before_stop(
         stop: Stop strings; of several matches the earliest wins.
         decode: Turns token ids into text.
     """
-    window = _BYTES_PER_CHARACTER * max(len(text) for text in stop) + _SLACK
+    window = longest_cut(stop)
     first = max(0, len(token_ids) - window)
     tail = token_ids[first:]
     text = decode(tail)
@@ -37,3 +37,27 @@ def kept_before_stop(
     while kept > 0 and not before.startswith(decode(tail[:kept])):
         kept -= 1
     return first + kept
+
+
+def kept_before_any_stop(
+    token_ids: Sequence[int] | np.ndarray, stop: Sequence[str], decode: Decode
+) -> int | None:
+    """Returns how many leading tokens survive the first stop string in a whole completion, or None.
+
+    For engines that hand over several tokens at once. The text is decoded once if there is no stop string.
+    """
+    text = decode(token_ids)
+    if not any(each in text for each in stop):
+        return None
+    for length in range(1, len(token_ids) + 1):
+        kept = kept_before_stop(token_ids[:length], stop, decode)
+        if kept is not None:
+            return kept
+    return None
+
+
+def longest_cut(stop: Sequence[str]) -> int:
+    """Returns the most tokens that a stop string can cut when its last one is drawn; 0 without any."""
+    if not stop:
+        return 0
+    return _BYTES_PER_CHARACTER * max(len(text) for text in stop) + _SLACK

@@ -1,5 +1,8 @@
 """Policy versions of a completion while it grows; engines keep one of these a request."""
 
+from collections.abc import Sequence
+from typing import Self
+
 
 class VersionRuns:
     """Which policy version draws the tokens of one completion.
@@ -12,6 +15,16 @@ class VersionRuns:
 
     def __init__(self, version: int) -> None:
         self._starts: list[tuple[int, int]] = [(version, 0)]
+
+    @classmethod
+    def after(cls, runs: Sequence[tuple[int, int]], version: int) -> Self:
+        """Returns the versions of a completion that begins with `runs` and goes on under `version`."""
+        versions, length = cls(runs[0][0]), 0
+        for each, run in runs:
+            versions.switch(each, at=length)
+            length += run
+        versions.switch(version, at=length)
+        return versions
 
     def switch(self, version: int, *, at: int) -> None:
         """Tokens from index `at` on are drawn by `version`. Indices never fall from call to call."""

@@ -4,6 +4,7 @@ import asyncio
 
 import numpy as np
 
+from roll_rollout.capabilities import CheckedEngine
 from roll_rollout.conformance.bench import Bench, expect
 from roll_rollout.errors import EngineClosed, EngineError, PromptTooLong
 from roll_rollout.request import GenerateRequest
@@ -78,8 +79,15 @@ async def close_ends_all_requests(bench: Bench) -> None:
     try:
         await bench.engine.generate(bench.request())
     except EngineClosed:
-        return
-    expect(False, "a closed engine accepted a request")
+        pass
+    else:
+        expect(False, "a closed engine accepted a request")
+    if isinstance(bench.engine, CheckedEngine):
+        try:
+            await bench.engine.check_health()
+        except EngineClosed:
+            return
+        expect(False, "a closed engine says that it is well")
 
 
 def long_prompts_are_refused(max_context: int) -> "_LongPrompts":

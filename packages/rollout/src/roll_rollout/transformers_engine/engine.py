@@ -1,27 +1,35 @@
-"""The engine that runs a Hugging Face model in this process: asyncio around `EngineCore`."""
+"""The engine that runs a Hugging Face model in this process."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from roll_rollout.adapter import AdapterUpdate
+from roll_rollout.capabilities import EngineCapabilities, PauseMode
+from roll_rollout.chunk import CompletionChunk, last_chunk
 from roll_rollout.completion import Completion
 from roll_rollout.engine import EngineLoad
-from roll_rollout.errors import EngineClosed, EngineError, PromptTooLong, SamplingError
+from roll_rollout.errors import EngineClosed, EngineError
+from roll_rollout.refusal import refuse_unknown_tokens, refuse_unsupported
 from roll_rollout.request import GenerateRequest
 from roll_rollout.stop_strings import Decode
+from roll_rollout.transformers_engine.adapters import AdapterBank
 from roll_rollout.transformers_engine.attention import use_grouped_attention
-from roll_rollout.transformers_engine.core import EngineCore, EngineStats, Outcome
+from roll_rollout.transformers_engine.core import EngineCore, EngineStats
 from roll_rollout.transformers_engine.model_support import check_model, context_limit, sliding_windows
-from roll_rollout.transformers_engine.model_weights import load_update, tensor_specs
-from roll_rollout.weights import WeightReceipt, WeightUpdate, verify_update, weights_checksum
+from roll_rollout.transformers_engine.model_weights import ModelWeights
+from roll_rollout.transformers_engine.step_loop import StepLoop
+from roll_rollout.transformers_engine.watcher import Watcher
+from roll_rollout.weights import WeightReceipt, WeightUpdate, weights_checksum
 
-_T = TypeVar("_T")
+_PAUSED, _ASLEEP, _NO_WEIGHTS = "paused", "asleep", "no weights"
+_SLEEP_LEVELS = (1, 2)
 
 
 class TransformersEngine:
@@ -35,6 +43,10 @@ class TransformersEngine:
     submission. The same requests give the same tokens and log-probs, bit for bit, if all are submitted
     before the first step. Whatever the batch, a completion depends on its neighbours only through the
     rounding of the model's matrix products.
+
+    After a weight update the keys and values of running requests are computed anew, so that each token is
+    drawn by the weights of its version alone. All rows of the batch have the same LoRA adapter: where it
+    changes in the queue, the batch drains first.
 
     End tokens come from the request alone: the model's generation config is not consulted. A completion
     also ends, with "length", when prompt and completion fill `max_context`.
@@ -68,27 +80,24 @@ class TransformersEngine:
         self._max_context = context_limit(model, max_context)
         windows = sliding_windows(model, max_context=self._max_context)
         use_grouped_attention(model)
-        self._model = model.train(False)
+        model.train(False)
         self._vocabulary = model.get_input_embeddings().get_parameter("weight").shape[0]
-        self._decode = None if tokenizer is None else _decoder(tokenizer)
-        self._specs = tensor_specs(model)
+        self._weights = ModelWeights(model)
+        self._adapters = AdapterBank(model)
         self._owns_executor = executor is None
         self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="roll-rollout")
         self._core = EngineCore(
             model,
+            adapters=self._adapters,
             windows=windows,
-            decode=self._decode,
+            decode=None if tokenizer is None else _decoder(tokenizer),
             max_batch=max_batch,
             max_context=self._max_context,
             version=version,
         )
-        self._live: dict[str, asyncio.Future[Completion]] = {}
-        self._submitted: list[GenerateRequest] = []
-        self._aborted: list[str] = []
-        self._pump: asyncio.Task[None] | None = None
-        self._step: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
-        self._abandoned = False
-        self._closed = False
+        self._loop = StepLoop(self._core, self._executor)
+        self._capabilities = _capabilities(stop_strings=tokenizer is not None)
+        self._asleep_at = 0
 
     @classmethod
     def from_pretrained(
@@ -131,153 +140,190 @@ class TransformersEngine:
             executor=executor,
         )
 
+    @property
+    def capabilities(self) -> EngineCapabilities:
+        """What this engine can do. See `DescribedEngine`."""
+        return self._capabilities
+
     async def generate(self, request: GenerateRequest) -> Completion:
         """Returns the completion of one request. See `Engine.generate`."""
         self._check(request)
-        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._live[request.id] = future
-        self._submitted.append(request)
-        self._wake()
+        return await self._loop.completed(request.id, self._loop.submit(request))
+
+    async def stream(self, request: GenerateRequest) -> AsyncGenerator[CompletionChunk, None]:
+        """Yields the completion of one request in pieces. See `StreamingEngine.stream`."""
+        self._check(request)
+        loop = asyncio.get_running_loop()
+        chunks: asyncio.Queue[CompletionChunk | None] = asyncio.Queue()
+
+        def hand_over(chunk: CompletionChunk) -> None:
+            loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+
+        self._core.watchers[request.id] = Watcher(request, hand_over)
+        future = self._loop.submit(request)
+        task = loop.create_task(self._loop.completed(request.id, future), name=f"stream of {request.id}")
+        task.add_done_callback(lambda _: chunks.put_nowait(None))
+        sent = 0
         try:
-            return await future
-        except asyncio.CancelledError:
-            if self._live.get(request.id) is future:
-                self._aborted.append(request.id)
-                self._core.interrupt.set()
-            raise
+            while (chunk := await chunks.get()) is not None:
+                sent = chunk.start + len(chunk.token_ids)
+                yield chunk
+            yield last_chunk(await task, start=sent)
+        finally:
+            self._core.watchers.pop(request.id, None)
+            task.cancel()
 
     async def abort(self, request_ids: Sequence[str]) -> None:
         """Ends requests after the step that runs now. See `Engine.abort`."""
-        ids = [each for each in request_ids if each in self._live]
-        if not ids:
-            return
-        ending = [self._live[each] for each in ids]
-        self._aborted.extend(ids)
-        self._wake()
-        await asyncio.wait(ending)
+        await self._loop.abort(request_ids)
 
     async def update_weights(self, update: WeightUpdate) -> WeightReceipt:
         """Replaces all weights between two steps. See `Engine.update_weights`."""
-        if self._closed:
-            raise EngineClosed("update_weights: the engine is closed")
-        self._core.interrupt.set()
-        async with self._between_steps():
-            return await self._on_executor(self._load, update)
+        self._require_open("update_weights")
+        if self._asleep_at:
+            raise EngineError("update_weights: the engine is asleep, wake() comes first")
+        receipt = await self._loop.between_steps(self._load, update)
+        self._loop.release(_NO_WEIGHTS)
+        return receipt
 
     async def load(self) -> EngineLoad:
         """Returns how busy the engine is now."""
-        running = self._core.running
-        waiting = max(0, len(self._live) - running)
+        running, stats = self._core.running, self._core.stats
         return EngineLoad(
             running=running,
-            waiting=waiting,
+            waiting=max(0, len(self._loop.live) - running),
             kv_tokens=self._core.held_tokens,
-            sampled_tokens=self._core.stats.sampled_tokens,
+            sampled_tokens=stats.sampled_tokens,
+            prefilled_tokens=stats.prefill_tokens,
         )
 
     def stats(self) -> EngineStats:
         """Returns the work done since the start."""
         return self._core.stats
 
+    async def pause(self, mode: PauseMode) -> None:
+        """Stands still between two steps. See `PausableEngine.pause`."""
+        self._require_open("pause")
+        if mode not in self._capabilities.pause_modes:
+            raise EngineError(f"pause: mode is {mode!r}, allowed is one of {self._capabilities.pause_modes}")
+        self._loop.hold(_PAUSED)
+        if mode == "abort":
+            await self._loop.abort(self._loop.admitted())
+        elif mode == "wait":
+            await self._loop.drained()
+        await self._loop.freeze()
+
+    async def resume(self) -> None:
+        """Goes on after a pause. See `PausableEngine.resume`."""
+        self._loop.release(_PAUSED)
+
+    async def sleep(self, level: int) -> None:
+        """Frees keys and values, and moves or drops the weights. See `SleepingEngine.sleep`."""
+        self._require_open("sleep")
+        if level not in _SLEEP_LEVELS:
+            raise EngineError(f"sleep: level is {level}, allowed is one of {_SLEEP_LEVELS}")
+        self._loop.hold(_ASLEEP)
+        await self._loop.abort(self._loop.admitted())
+        await self._loop.freeze()
+        await self._loop.between_steps(self._core.reset)
+        if level == 2:
+            self._loop.hold(_NO_WEIGHTS)
+            await self._loop.between_steps(self._weights.drop)
+        elif not self._asleep_at:
+            await self._loop.between_steps(self._weights.offload)
+        self._asleep_at = max(level, self._asleep_at)
+
+    async def wake(self) -> None:
+        """Takes memory back. See `SleepingEngine.wake`."""
+        self._require_open("wake")
+        if self._asleep_at:
+            await self._loop.between_steps(self._weights.restore)
+            self._asleep_at = 0
+        self._loop.release(_ASLEEP)
+
+    async def reset_prefix_cache(self) -> None:
+        """Forgets the prompts of requests in flight. See `PrefixCachingEngine`."""
+        await self._loop.between_steps(self._core.drop_cache)
+
+    async def load_adapter(self, update: AdapterUpdate) -> WeightReceipt:
+        """Takes on a LoRA adapter, or other weights for one. See `AdapterEngine.load_adapter`."""
+        self._require_open("load_adapter")
+        await self._loop.between_steps(self._load_adapter, update)
+        return WeightReceipt(version=update.version, checksum=weights_checksum(update.buckets))
+
+    async def unload_adapter(self, name: str) -> None:
+        """Forgets a LoRA adapter that no request in flight asks for. See `AdapterEngine.unload_adapter`."""
+        self._require_open("unload_adapter")
+        if name not in self._adapters.versions:
+            loaded = sorted(self._adapters.versions)
+            raise EngineError(f"unload_adapter: {name!r} is unknown, loaded are {loaded}")
+        users = self._loop.users_of(name)
+        if users:
+            raise EngineError(
+                f"unload_adapter: {name!r} is in use by {len(users)} requests, such as {users[0]!r}"
+            )
+        # Refused from now on, before the layers go.
+        del self._adapters.versions[name]
+        await self._loop.between_steps(self._adapters.unload, name)
+
+    async def adapters(self) -> dict[str, int]:
+        """Returns the policy version of each loaded adapter."""
+        return dict(self._adapters.versions)
+
+    async def check_health(self) -> None:
+        """Returns if the engine is open and its thread answers. See `CheckedEngine`."""
+        self._require_open("check_health")
+        try:
+            await self._loop.between_steps(lambda: None)
+        except RuntimeError as error:
+            raise EngineError(f"check_health: the executor takes no work: {error}") from error
+
     async def close(self) -> None:
         """Ends all requests with `EngineClosed`, waits for the step that runs, and frees the memory."""
-        if self._closed:
+        if self._loop.closed:
             return
-        self._closed = True
-        for request_id in list(self._live):
-            self._deliver(request_id, EngineClosed(f"request {request_id!r}: the engine was closed"))
-        self._core.interrupt.set()
-        async with self._between_steps():
-            await self._reset()
+        await self._loop.close()
         if self._owns_executor:
             self._executor.shutdown(wait=False)
 
     def _check(self, request: GenerateRequest) -> None:
         where = f"request {request.id!r}"
-        if self._closed:
+        if self._loop.closed:
             raise EngineClosed(f"{where}: the engine is closed")
-        if request.id in self._live:
+        if request.id in self._loop.live:
             raise EngineError(f"{where}: its id is in flight already")
-        if request.sampling.stop and self._decode is None:
-            raise SamplingError(f"{where}: stop strings {request.sampling.stop} need a tokenizer")
-        length, context = len(request.prompt_ids), self._max_context
-        if context is not None and length >= context:
-            raise PromptTooLong(
-                f"{where}: the prompt has {length} tokens, allowed is {context - 1} in a context of {context}"
-            )
-        largest = int(request.prompt_ids.max())
-        if largest >= self._vocabulary:
-            raise EngineError(f"{where}: prompt id {largest} is outside the vocabulary of {self._vocabulary}")
+        refuse_unsupported(
+            request, self._capabilities, adapters=self._adapters.versions, max_context=self._max_context
+        )
+        refuse_unknown_tokens(request, vocabulary=self._vocabulary)
 
-    def _wake(self) -> None:
-        """Interrupts the steps that run, or starts to run them."""
-        self._core.interrupt.set()
-        if self._pump is None or self._pump.done():
-            self._pump = asyncio.get_running_loop().create_task(self._run(), name="roll-rollout-steps")
-
-    async def _run(self) -> None:
-        """Advances the core while requests are in flight, and delivers what ended."""
-        while self._live:
-            try:
-                outcomes = await self._advance()
-            except asyncio.CancelledError:
-                # The event loop ends, and with it all callers; the core may be in a step still.
-                for requests in (self._live, self._submitted, self._aborted):
-                    requests.clear()
-                self._abandoned = True
-                self._core.interrupt.set()
-                raise
-            except Exception as error:  # boundary: the executor; whatever it was, nobody may wait forever
-                self._core.reset()
-                message = f"the engine failed: {error!r}"
-                outcomes = [Outcome(request_id=each, result=EngineError(message)) for each in self._live]
-            for outcome in outcomes:
-                self._deliver(outcome.request_id, outcome.result)
-
-    async def _advance(self) -> list[Outcome]:
-        async with self._between_steps():
-            if self._closed:
-                return []
-            if self._abandoned:
-                await self._reset()
-            # Cleared before the lists are taken: what comes later interrupts the steps that start here.
-            self._core.interrupt.clear()
-            submitted, self._submitted = self._submitted, []
-            aborted, self._aborted = self._aborted, []
-            return await self._on_executor(self._core.advance, submitted, aborted)
-
-    async def _reset(self) -> None:
-        self._abandoned = False
-        try:
-            await self._on_executor(self._core.reset)
-        except RuntimeError:
-            # The executor was shut down, so that no step can be running.
-            self._core.reset()
-
-    def _between_steps(self) -> asyncio.Lock:
-        """Returns the lock of whoever uses the executor. A lock serves one event loop, an engine several."""
-        loop = asyncio.get_running_loop()
-        if self._step is None or self._step[0] is not loop:
-            self._step = (loop, asyncio.Lock())
-        return self._step[1]
-
-    async def _on_executor(self, call: Callable[..., _T], *arguments: object) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call, *arguments)
+    def _require_open(self, call: str) -> None:
+        if self._loop.closed:
+            raise EngineClosed(f"{call}: the engine is closed")
 
     def _load(self, update: WeightUpdate) -> WeightReceipt:
-        verify_update(update, self._specs)
-        load_update(self._model, update)
+        self._weights.load(update)
         self._core.weights_changed(update.version)
         return WeightReceipt(version=update.version, checksum=weights_checksum(update.buckets))
 
-    def _deliver(self, request_id: str, result: Completion | EngineError) -> None:
-        future = self._live.pop(request_id, None)
-        if future is None or future.done():
-            return
-        if isinstance(result, EngineError):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+    def _load_adapter(self, update: AdapterUpdate) -> None:
+        self._adapters.load(update)
+        self._core.adapter_changed(update.name)
+
+
+def _capabilities(*, stop_strings: bool) -> EngineCapabilities:
+    return EngineCapabilities(
+        stop_strings=stop_strings,
+        refreshes_kv=True,
+        shared_prefill=True,
+        continuation="exact",
+        streaming=True,
+        pause_modes=("keep", "abort", "wait"),
+        sleep_levels=_SLEEP_LEVELS,
+        prefix_cache=True,
+        adapters=True,
+        health=True,
+    )
 
 
 def _decoder(tokenizer: PreTrainedTokenizerBase) -> Decode:

@@ -3,8 +3,17 @@
 from collections import Counter
 from dataclasses import dataclass
 
-import numpy as np
 import torch
+
+from roll_rollout.request import GenerateRequest
+
+PromptKey = tuple[str | None, bytes]
+"""What makes two prompts the same: the adapter that reads them, and their ids."""
+
+
+def prompt_key(request: GenerateRequest) -> PromptKey:
+    """Returns the key of all that a request has read before its next token."""
+    return request.adapter, request.context_ids.tobytes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,28 +40,27 @@ class PromptCache:
     """States of the prompts of all requests that wait or run; a prompt leaves with its last request."""
 
     def __init__(self) -> None:
-        self._users: Counter[bytes] = Counter()
-        self._states: dict[bytes, PromptState] = {}
+        self._users: Counter[PromptKey] = Counter()
+        self._states: dict[PromptKey, PromptState] = {}
 
-    def acquire(self, prompt_ids: np.ndarray) -> None:
+    def acquire(self, key: PromptKey) -> None:
         """One more request has this prompt."""
-        self._users[prompt_ids.tobytes()] += 1
+        self._users[key] += 1
 
-    def release(self, prompt_ids: np.ndarray) -> None:
+    def release(self, key: PromptKey) -> None:
         """One request less has this prompt."""
-        key = prompt_ids.tobytes()
         self._users[key] -= 1
         if self._users[key] == 0:
             del self._users[key]
             self._states.pop(key, None)
 
-    def get(self, prompt_ids: np.ndarray) -> PromptState | None:
+    def get(self, key: PromptKey) -> PromptState | None:
         """Returns the state under the current weights, or None."""
-        return self._states.get(prompt_ids.tobytes())
+        return self._states.get(key)
 
-    def put(self, prompt_ids: np.ndarray, state: PromptState) -> None:
+    def put(self, key: PromptKey, state: PromptState) -> None:
         """Keeps a state until the last request with the prompt is released."""
-        self._states[prompt_ids.tobytes()] = state
+        self._states[key] = state
 
     def drop_states(self) -> None:
         """Forgets all states: the weights changed."""

@@ -80,19 +80,18 @@ class RowTable:
         return int(self.positions.sum()) + self.size
 
     def append(self, requests: Sequence[GenerateRequest], limits: Sequence[int], version: int) -> None:
-        """Adds rows without tokens; `limits` are the most tokens each may have."""
+        """Adds rows with the tokens of their partial completions; `limits` are the most each may have."""
         for request, limit in zip(requests, limits, strict=True):
             row, stop_ids = self.size, request.sampling.stop_token_ids
             if len(stop_ids) > self._stop_ids.shape[1]:
                 self._stop_ids = _widened(self._stop_ids, len(stop_ids), _NO_TOKEN)
             self._stop_ids[row] = _NO_TOKEN
             self._stop_ids[row, : len(stop_ids)] = stop_ids
-            self._position[row] = len(request.prompt_ids) - 1
-            self._count[row] = 0
+            self._position[row] = len(request.context_ids) - 1
             self._limit[row] = limit
-            self._uniforms.open(row, request.seed)
+            self._versions.append(self._resume(row, request.partial, version))
+            self._uniforms.open(row, request.seed, at=int(self._count[row]))
             self._requests.append(request)
-            self._versions.append(VersionRuns(version))
             self.size += 1
         self._rows_changed()
 
@@ -124,9 +123,7 @@ class RowTable:
         """
         rows, numbers = slice(first, self.size), self._all_rows[first : self.size]
         count = self._count[rows]
-        if count.max() == self._tokens.shape[1]:
-            self._tokens = _widened(self._tokens, 2 * self._tokens.shape[1], 0)
-            self._logprobs = _widened(self._logprobs, 2 * self._logprobs.shape[1], 0)
+        self._reserve(int(count.max()) + 1)
         self._tokens[numbers, count] = tokens
         self._logprobs[numbers, count] = logprobs
         self._last[rows] = tokens
@@ -163,6 +160,15 @@ class RowTable:
         """Returns how many tokens a row has."""
         return int(self._count[row])
 
+    def since(self, row: int, start: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns copies of a row's tokens and log-probs from index `start` on."""
+        span = slice(start, self._count[row])
+        return self._tokens[row, span].copy(), self._logprobs[row, span].copy()
+
+    def read_ids(self, row: int) -> np.ndarray:
+        """Returns int32[P + T - 1]: all that the model has read of a row, its newest token not."""
+        return np.concatenate([self._requests[row].prompt_ids, self._tokens[row, : self._count[row] - 1]])
+
     def remove(self, rows: Sequence[int]) -> list[tuple[int, int]]:
         """Removes rows; the last rows take their places.
 
@@ -184,6 +190,24 @@ class RowTable:
         self.size = size
         self._rows_changed()
         return moves
+
+    def _resume(self, row: int, partial: Completion | None, version: int) -> VersionRuns:
+        """Puts the tokens of a partial completion into a row; returns the versions that drew them."""
+        count = 0 if partial is None else len(partial)
+        self._count[row] = count
+        if partial is None or count == 0:
+            return VersionRuns(version)
+        self._reserve(count + 1)
+        self._tokens[row, :count] = partial.token_ids
+        self._logprobs[row, :count] = partial.logprobs
+        return VersionRuns.after(partial.versions, version)
+
+    def _reserve(self, columns: int) -> None:
+        width = self._tokens.shape[1]
+        if columns > width:
+            width = max(columns, 2 * width)
+            self._tokens = _widened(self._tokens, width, 0)
+            self._logprobs = _widened(self._logprobs, width, 0)
 
     def _arrays(self) -> tuple[np.ndarray, ...]:
         return (

@@ -21,9 +21,12 @@ class UniformStreams:
         self._generators: list[np.random.Generator | None] = [None] * rows
         self._all_rows = np.arange(rows)
 
-    def open(self, row: int, seed: int) -> None:
-        """Starts the stream of `seed` in a row, at its first number."""
+    def open(self, row: int, seed: int, *, at: int = 0) -> None:
+        """Starts the stream of `seed` in a row, at number `at`."""
         self._generators[row] = np.random.Generator(np.random.Philox(key=seed))
+        # The blocks before that number; and its own, unless `draw` is about to fetch it.
+        for _ in range(at // _BLOCK + (at % _BLOCK > 0)):
+            self._fill(row)
 
     def move(self, source: int, target: int) -> None:
         """Continues the stream of one row in another."""
@@ -40,9 +43,12 @@ class UniformStreams:
         place = index % _BLOCK
         numbers = self._all_rows[rows]
         for row in numbers[place == 0]:
-            generator = self._generators[row]
-            if generator is None:
-                raise RuntimeError(f"row {row} has no stream; open() comes before draw()")
-            generator.random(out=self._blocks[row])
+            self._fill(row)
         drawn: np.ndarray = self._blocks[numbers, place]
         return drawn
+
+    def _fill(self, row: int) -> None:
+        generator = self._generators[row]
+        if generator is None:
+            raise RuntimeError(f"row {row} has no stream; open() comes before draw()")
+        generator.random(out=self._blocks[row])

@@ -85,20 +85,10 @@ def attribute_step(
             before it started or started before the step.
     """
     starts, ends = np.asarray(starts, dtype=np.float64), np.asarray(ends, dtype=np.float64)
-    if slots < 1 or starts.ndim != 1 or starts.shape != ends.shape:
-        raise SimulationError(
-            f"attribute_step: got {slots} slots, starts of shape {starts.shape}, ends of shape {ends.shape}, "
-            "allowed are >= 1 slot and equal shapes [N]"
-        )
+    _check_shapes(starts, ends, slots)
     origin = began if began is not None else float(starts.min()) if starts.size else 0.0
     last = float(ends.max()) if starts.size else origin
-    given = np.array([origin, last if graded is None else graded, train_s, sync_s, step_s or 0.0])
-    times = np.concatenate([starts, ends, given])
-    if not np.isfinite(times).all() or (ends < starts).any() or (starts < origin).any() or min(given[2:]) < 0:
-        raise SimulationError(
-            "attribute_step: got times that are not finite, negative, or a generation that ended before it "
-            "started or started before the step began; allowed is began <= start <= end"
-        )
+    _check_times(starts, ends, origin, [last if graded is None else graded, train_s, sync_s, step_s or 0.0])
     busy = float((ends - starts).sum())
     sent = float(starts.max()) if starts.size else origin
     early = float((np.minimum(ends, sent) - starts).sum())
@@ -122,3 +112,21 @@ def attribute_step(
         sync_s=sync_s,
         other_s=whole_s - known_s,
     )
+
+
+def _check_shapes(starts: np.ndarray, ends: np.ndarray, slots: int) -> None:
+    if slots < 1 or starts.ndim != 1 or starts.shape != ends.shape:
+        raise SimulationError(
+            f"attribute_step: got {slots} slots, starts of shape {starts.shape}, ends of shape {ends.shape}, "
+            "allowed are >= 1 slot and equal shapes [N]"
+        )
+
+
+def _check_times(starts: np.ndarray, ends: np.ndarray, origin: float, given: list[float]) -> None:
+    times = np.concatenate([starts, ends, [origin, *given]])
+    backwards = (ends < starts).any() or (starts < origin).any()
+    if not np.isfinite(times).all() or backwards or min(given[1:]) < 0:
+        raise SimulationError(
+            "attribute_step: got times that are not finite, negative, or a generation that ended before it "
+            "started or started before the step began; allowed is began <= start <= end"
+        )

@@ -61,12 +61,11 @@ def tail_rounds(
     R0-th response, the round at the P0-th prompt; the rest is stopped, its prompts are put aside. When P0 of
     those have come together, a long round runs them with R0 responses each, sampled anew, and stops nothing.
 
-    With its stream trainer, half of the replicas train from a moment on, at most once a round: when 0.2 to
-    0.5 of the responses that the round needs are done, 0.05 of them since the last look, and the other half
-    has room. What runs there moves and has its KV computed again. Gradients are accumulated; when the round
-    is over, all devices train on the rest.
+    With its stream trainer, half of the replicas train, from when 0.2 to 0.5 of the responses that the round
+    needs are done, 0.05 of them since the last look, and the other half has room. What runs there moves and
+    has its KV computed again. When the round is over, all devices train on the rest.
 
-    Source: RollPacker, arXiv 2509.21009, section 3 and, for the stream trainer, section 4.
+    Source: RollPacker, arXiv 2509.21009, sections 3 and 4 (stream trainer).
 
     Args:
         setting: Workload and devices.
@@ -77,14 +76,15 @@ def tail_rounds(
         record_spans: Whether the result has spans.
 
     Raises:
-        SimulationError: If eta is below 1, or there is one replica, of which no half can train.
+        SimulationError: If eta is below 1, or half of one replica is to train.
     """
     if not (math.isfinite(eta) and eta >= 1):
         raise SimulationError(f"tail_rounds: got eta={eta!r}, allowed is >= 1")
     if stream != "off" and len(setting.engines) == 1:
         raise SimulationError(f"tail_rounds: got stream={stream!r} with 1 replica, allowed are >= 2")
-    name = "tail rounds" if stream == "off" else f"RollPacker ({stream})"
-    run = PeerRun(setting, name, record_spans=record_spans)
+    run = PeerRun(
+        setting, "tail rounds" if stream == "off" else f"RollPacker ({stream})", record_spans=record_spans
+    )
     run.streamed = stream != "off"
     prompts, responses = setting.groups_per_batch, setting.group_size
     # The guard keeps 4/3 * 3 from becoming 5.
@@ -94,17 +94,14 @@ def tail_rounds(
         opened = run.queue.now
         if len(aside) >= prompts:
             chosen, aside = aside[:prompts], aside[prompts:]
-            launched = [
-                [run.completion(group, more_responses + member) for member in range(responses)]
-                for group in chosen
-            ]
+            launched = [_anew(run, group, more_responses, responses) for group in chosen]
         else:
             chosen = list(range(next_group, next_group + more_prompts))
             next_group += more_prompts
             launched = [run.group(group, more_responses) for group in chosen]
         streaming = HalfStream(run, prompts * responses, queues=stream == "queues") if run.streamed else None
-        done, deferred = _first_done(run, launched, prompts, responses, streaming)
-        aside += deferred
+        done, late = _first_done(run, launched, prompts, responses, streaming)
+        aside += late
         if streaming is None:
             run.train_colocated(done, opened)
         else:
@@ -158,6 +155,11 @@ def _in_order(
             run.queue.wait()
         run.train_colocated(batch, opened)
     return run.result()
+
+
+def _anew(run: PeerRun, group: int, first: int, responses: int) -> list[Completion]:
+    """Further completions of a prompt: what was stopped is not trained on, and sampled anew."""
+    return [run.completion(group, first + member) for member in range(responses)]
 
 
 def _first_done(

@@ -11,6 +11,11 @@ from roll_rewards.sandbox.inside.messages import Peer
 _SECRET = ("_program", "_number")
 
 
+# An object could have a `startswith` that always says True.
+_PLAIN = (str, bytes, int, float, list, tuple, dict, set)
+_OF_PLAIN_VALUES = frozenset(name for kind in _PLAIN for name in dir(kind))
+
+
 class ProgramEndedError(Exception):
     """The program's process is gone, or talks nonsense."""
 
@@ -22,8 +27,8 @@ class Program:
         """Args:
         peer: The connection.
         operators: Whether an object of the program may be asked to add, subtract or compare itself to a
-            plain value. Only for tests that name classes of the program: an object that is in the place
-            of a number could say of every difference that it is 0.
+            plain value, or be used by methods that plain values have. Only for tests that name classes
+            of the program: an object in the place of a number could say of every difference that it is 0.
         """
         self._peer = peer
         self.operators = operators
@@ -186,6 +191,8 @@ class Remote:
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in _OF_PLAIN_VALUES and not self._program.operators:
+            raise AttributeError(f"{name}: an object of the program stands where a plain value is expected")
         return self._program.ask("get", self._number, name)
 
     def __setattr__(self, name: str, value: object) -> None:
