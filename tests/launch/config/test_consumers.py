@@ -8,9 +8,9 @@ import roll_launch
 from pydantic import BaseModel
 from roll_launch.config import AlgorithmConfig, KlConfig, OptimizerConfig, RunConfig
 from roll_launch.config.annotations import ListShape, ModelShape, Shape, UnionShape, shapes_of_fields
-from roll_launch.config.schema.algorithm import CorrectionConfig
+from roll_launch.config.schema.algorithm import CorrectionConfig, CriticRuleConfig
 
-PASSED_ON_WHOLE = {AlgorithmConfig, CorrectionConfig, KlConfig, OptimizerConfig}
+PASSED_ON_WHOLE = {AlgorithmConfig, CorrectionConfig, CriticRuleConfig, KlConfig, OptimizerConfig}
 """Sections whose fields are arguments of roll_learners by the same names, which `test_schema.py` compares."""
 
 

@@ -145,7 +145,7 @@ def test_every_preset_that_needs_no_further_role_can_be_chosen(preset: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("preset", "need"), [("ppo", "critic"), ("gigpo", "turn_states"), ("remax", "greedy_baseline")]
+    ("preset", "need"), [("gigpo", "turn_states"), ("remax", "greedy_baseline")]
 )
 def test_an_algorithm_whose_role_no_pipeline_places_is_refused(preset: str, need: str) -> None:
     assert (
@@ -178,7 +178,7 @@ def test_written_fields_override_the_preset_and_others_do_not() -> None:
 
 
 def test_every_field_of_an_algorithm_is_a_key() -> None:
-    fields = {field.name for field in dataclasses.fields(Algorithm)} - {"name", "critic", "rhythm"}
+    fields = {field.name for field in dataclasses.fields(Algorithm)} - {"name", "rhythm"}
     keys = set(type(rlvr().algorithm).model_fields)
     assert keys == fields | {"preset"}
     assert ALSO.keys() <= fields | {field.name for field in dataclasses.fields(KlPenalty)}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from roll_launch.config import PolicyLearnerConfig
-from roll_launch.roles import ModelSpec, TrainerSpec
+from roll_launch.config import OptimizerConfig, PolicyLearnerConfig
+from roll_launch.roles import CriticsSpec, ModelSpec, TrainerSpec
 from roll_launch.tasks.sort_letters import write_files
 from roll_launch.workers.trainer import TrainerWorker
 from roll_learners.algorithm import KlPenalty, make_algorithm
@@ -72,3 +72,26 @@ def test_a_kl_weight_that_is_held_near_a_target_goes_on_where_it_was_saved(
     first, second = (each.policy_step(samples, rewards, groups).metrics for each in (worker, resumed))
     assert first["actor/pg_loss"] == second["actor/pg_loss"]
     assert resumed._kl.coef == worker._kl.coef != moved
+
+
+def test_critics_warm_up_alone_and_go_on_where_they_were_saved(spec: TrainerSpec, tmp_path: Path) -> None:
+    critics = CriticsSpec(
+        model=replace(spec.model, seed=7),
+        count=2,
+        optimizer=OptimizerConfig(learning_rate=0.01),
+        warmup_steps=1,
+    )
+    spec = replace(spec, algorithm=make_algorithm("appo"), critics=critics)
+    worker = TrainerWorker(spec)
+    first, second = (critic.model.score.weight for critic in worker._critics)
+    assert not first.equal(second)
+    samples, rewards, groups = [_completion(seed) for seed in range(8)], [0.0, 1.0] * 4, [0] * 4 + [1] * 4
+    before = worker.publish(0)[1]
+    warming = worker.policy_step(samples, rewards, groups).metrics
+    assert worker.publish(1)[1] == before
+    assert "actor/grad_norm" not in warming and warming["critic_0/vf_loss"] > 0
+    assert "actor/grad_norm" in worker.policy_step(samples, rewards, groups).metrics
+    worker.save(tmp_path / "saved", True)
+    resumed = TrainerWorker(replace(spec, resume=tmp_path / "saved"))
+    kept, again = (each.policy_step(samples, rewards, groups).metrics for each in (worker, resumed))
+    assert kept == again

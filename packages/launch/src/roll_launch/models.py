@@ -132,6 +132,33 @@ def pretrained_model(path: Path, *, dtype: str = "float32") -> "PreTrainedModel"
     return model
 
 
+def load_value_model(source: ModelSource) -> "PreTrainedModel":
+    """The model of `source` with one number for each token as its output, drawn from the seed of `source`.
+
+    Raises:
+        ModelError: As `load_model`, or the architecture has no such form.
+    """
+    import torch
+    from transformers import AutoModelForTokenClassification
+
+    backbone = load_model(source)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(source.seed)
+            config = type(backbone.config).from_dict({**backbone.config.to_dict(), "num_labels": 1})
+            build: Any = AutoModelForTokenClassification.from_config
+            model: PreTrainedModel = build(config, dtype=_torch_dtype(source.dtype))
+    # The boundary to transformers: what an architecture lacks is found in its own code.
+    except Exception as error:
+        raise ModelError(
+            f"architecture {backbone.config.model_type!r} has no form with values: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    model.base_model.load_state_dict(backbone.base_model.state_dict())
+    model.train(False)
+    return model
+
+
 def model_config_mapping(source: ModelSource) -> dict[str, object]:
     """What config.json has or would have, without torch: for estimates of memory and for checking names.
 

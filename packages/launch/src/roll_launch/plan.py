@@ -9,7 +9,7 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -106,13 +106,16 @@ class RlvrPlan:
     prompts: PromptSet
     heldout: PromptSet | None
     seed: int
+    critic: ModelSpec | None = None
 
     def digest(self) -> str:
         """SHA-256 of what the stage begins with: tokens, references and columns of all prompts, held-out ones
         too, and the model's files."""
         held_out = self.heldout.prompts if self.heldout else ()
+        critics = self.stage.critics
         return _digest(
             _model_files(self.stage.model),
+            _model_files(critics.model) if critics is not None else (),
             (
                 part
                 for each in (*self.prompts.prompts, *held_out)
@@ -145,7 +148,12 @@ def plan_stages(config: RunConfig, directory: RunDirectory) -> list[StagePlan]:
         if isinstance(stage, SftStage):
             plans[stage.name] = _plan_sft(stage, models[stage.name], seed)
         else:
-            plans[stage.name] = _plan_rlvr(stage, models[stage.name], seed)
+            plan = _plan_rlvr(stage, models[stage.name], seed)
+            if stage.critics is not None:
+                own = derived_seed(config.seed, f"{stage.name} critics")
+                critic = _model_spec(stage.critics.model, models, directory, config.seed)
+                plan = replace(plan, critic=replace(critic, seed=own))
+            plans[stage.name] = plan
     return [plans[stage.name] for stage in config.stages]
 
 

@@ -16,7 +16,7 @@ from roll_learners.update import StepResult
 from roll_rewards import Score
 from roll_rollout import EngineLoad, GenerateRequest, WeightReceipt
 
-from roll_launch.config import EngineConfig, GraderConfig, LearnerConfig
+from roll_launch.config import EngineConfig, GraderConfig, LearnerConfig, OptimizerConfig
 
 Handle = object
 
@@ -43,6 +43,16 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CriticsSpec:
+    """What the critics of a trainer are built from; each from a seed of its own, counted from the model's."""
+
+    model: ModelSpec
+    count: int
+    optimizer: OptimizerConfig
+    warmup_steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec:
     """What a trainer is built from; `algorithm` is None for supervised stages."""
 
@@ -53,6 +63,7 @@ class TrainerSpec:
     optimizer_steps: int
     seed: int
     threads: int
+    critics: CriticsSpec | None = None
     resume: Path | None = None
     """A checkpoint whose weights, optimizer and random state to go on from; `model` is still the one that
     the stage began with, of which a reference policy is made."""

@@ -22,6 +22,7 @@ from roll_launch.config.schema.alarms import (
 )
 from roll_launch.config.schema.algorithm import AlgorithmConfig, KlConfig
 from roll_launch.config.schema.checkpoint import CheckpointConfig, PolicyDeadlines, SupervisedDeadlines
+from roll_launch.config.schema.critics import CriticsConfig
 from roll_launch.config.schema.data import (
     CurriculumConfig,
     DataConfig,
@@ -74,6 +75,7 @@ __all__ = [
     "AsynchronyConfig",
     "CheckpointConfig",
     "ConfigError",
+    "CriticsConfig",
     "CurriculumConfig",
     "DataConfig",
     "Derived",

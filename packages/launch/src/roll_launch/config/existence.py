@@ -87,6 +87,8 @@ def _absences(config: RunConfig) -> Iterator[Absence]:
         if isinstance(stage, RlvrStage):
             if stage.evaluation is not None:
                 yield from _data(stage.evaluation.data, (*path, "evaluation", "data"), prepared)
+            if stage.critics is not None:
+                yield from _model(stage.critics.model, (*path, "critics", "model"), prepared)
             yield from _grader(stage, (*path, "rewards", "grader"))
             yield from _engine(stage.rollout.engine, (*path, "rollout", "engine"))
         yield from _device(stage.learner.device, (*path, "learner", "device"))

@@ -5,7 +5,7 @@ from pathlib import Path
 from roll_hw import threads_per_process
 
 from roll_launch.plan import RlvrPlan, SftPlan
-from roll_launch.roles import ActorSpec, RewardSpec, TrainerSpec
+from roll_launch.roles import ActorSpec, CriticsSpec, RewardSpec, TrainerSpec
 
 
 def supervised_trainer(plan: SftPlan, *, processors: int, checkpoint: Path | None = None) -> TrainerSpec:
@@ -32,8 +32,21 @@ def policy_trainer(plan: RlvrPlan, *, processors: int, checkpoint: Path | None =
         temperature=plan.sampling.temperature,
         optimizer_steps=plan.stage.steps * learner.mini_batches * learner.epochs,
         seed=plan.seed,
+        critics=_critics(plan),
         threads=learner.threads or (_shared(plan, processors) if _beside_each_other(plan) else processors),
         resume=checkpoint,
+    )
+
+
+def _critics(plan: RlvrPlan) -> CriticsSpec | None:
+    critics = plan.stage.critics
+    if critics is None or plan.critic is None:
+        return None
+    return CriticsSpec(
+        model=plan.critic,
+        count=critics.count,
+        optimizer=critics.optimizer,
+        warmup_steps=critics.warmup_steps,
     )
 
 

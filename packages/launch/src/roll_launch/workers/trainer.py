@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from roll_learners import (
     KlController,
+    LocalCritic,
     LocalLearner,
     LocalScorer,
     OptimizerSettings,
@@ -26,7 +27,7 @@ from roll_rollout import Completion, WeightUpdate, weights_checksum
 from roll_rollout.torch_weights import weight_update
 from transformers.utils.logging import disable_progress_bar
 
-from roll_launch.models import load_model, load_tokenizer, save_pretrained
+from roll_launch.models import load_model, load_tokenizer, load_value_model, save_pretrained
 from roll_launch.roles import TrainerSpec
 from roll_launch.samples import sample_from_completion
 
@@ -61,6 +62,9 @@ class TrainerWorker:
                 temperature=spec.temperature,
                 device=settings.device,
             )
+        self._critics = _critics(spec)
+        self._steps = 0
+        self._warmup_steps = spec.critics.warmup_steps if spec.critics is not None else 0
         self._kl: KlController | None = None
         if spec.algorithm is not None and spec.algorithm.kl.target is not None:
             kl = spec.algorithm.kl
@@ -81,6 +85,8 @@ class TrainerWorker:
             sample_from_completion(completion, reward=reward, group=group)
             for completion, reward, group in zip(completions, rewards, groups, strict=True)
         ]
+        update_actor = self._steps >= self._warmup_steps
+        self._steps += 1
         return policy_step(
             self._learner,
             samples,
@@ -89,7 +95,7 @@ class TrainerWorker:
             epochs=self._epochs,
             rng=self._rng,
             reference=self._reference,
-            roles=Roles(kl=self._kl),
+            roles=Roles(critics=self._critics, kl=self._kl, update_actor=update_actor),
         )
 
     def supervised_step(self, samples: Sequence[Sample]) -> StepResult:
@@ -115,6 +121,11 @@ class TrainerWorker:
             trainer: dict[str, Any] = {
                 "learner": self._learner.state_dict(),
                 "rng": self._rng.bit_generator.state,
+                "steps": self._steps,
+                "critics": [
+                    {"model": critic.model.state_dict(), "learner": critic.state_dict()}
+                    for critic in self._critics
+                ],
             }
             if self._kl is not None:
                 trainer["kl_coef"] = self._kl.coef
@@ -128,5 +139,24 @@ class TrainerWorker:
         state = torch.load(path, map_location="cpu", weights_only=True)
         self._learner.load_state_dict(state["learner"])
         self._rng.bit_generator.state = state["rng"]
+        self._steps = state["steps"]
+        for critic, saved in zip(self._critics, state["critics"], strict=True):
+            critic.model.load_state_dict(saved["model"])
+            critic.load_state_dict(saved["learner"])
         if self._kl is not None:
             self._kl.coef = state["kl_coef"]
+
+
+def _critics(spec: TrainerSpec) -> list[LocalCritic]:
+    settings, critics = spec.learner, spec.critics
+    if critics is None:
+        return []
+    return [
+        LocalCritic(
+            load_value_model(replace(critics.model, seed=critics.model.seed + number)),
+            optimizer=OptimizerSettings(**critics.optimizer.model_dump(), total_steps=spec.optimizer_steps),
+            micro_batch_tokens=settings.micro_batch_tokens,
+            device=settings.device,
+        )
+        for number in range(critics.count)
+    ]

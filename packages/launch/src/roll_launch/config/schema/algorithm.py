@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, create_model, model_serializer
 from roll_learners.algorithm import PRESETS, Algorithm, KlPenalty, make_algorithm
 from roll_learners.correction import Correction
+from roll_learners.critic_rule import CriticRule
 from roll_learners.errors import LearnerError
 
 from roll_launch.config.section import Finding, Section
 
-_NOT_CONFIGURED = frozenset({"name", "critic", "rhythm"})
-"""Of an algorithm: its name, and the rules of roles that no pipeline places."""
+_NOT_CONFIGURED = frozenset({"name", "rhythm"})
+"""Of an algorithm: its name, and the rule of a role that no pipeline places."""
 ALSO = {
     "clip_low": ["clip_ratio_low", "epsilon", "eps_clip", "clip_ratio"],
     "clip_high": ["clip_ratio_high", "epsilon_high", "eps_clip_high"],
@@ -73,7 +74,8 @@ class _Preset(_Partial):
             ]
             yield Finding(path=(alone[0],) if alone else (), message=together)
             return
-        needs = self.algorithm().needs
+        # Of critics the stage knows.
+        needs = self.algorithm().needs - {"critic"}
         if needs:
             yield Finding(
                 path=("advantage",) if "advantage" in overrides else ("preset",),
@@ -118,6 +120,9 @@ if TYPE_CHECKING:
     class CorrectionConfig(_Partial):
         """For an engine that samples from other probabilities than the learner computes."""
 
+    class CriticRuleConfig(_Partial):
+        """How critics learn and what their agreement decides."""
+
     class AlgorithmConfig(_Preset):
         """An algorithm of roll_learners."""
 
@@ -136,6 +141,13 @@ else:
         __doc__="For an engine that samples from other probabilities than the learner computes.",
         **_fields(Correction),
     )
+    CriticRuleConfig = create_model(
+        "CriticRuleConfig",
+        __base__=_Partial,
+        __module__=__name__,
+        __doc__="How critics learn and what their agreement decides.",
+        **_fields(CriticRule),
+    )
     AlgorithmConfig = create_model(
         "AlgorithmConfig",
         __base__=_Preset,
@@ -144,6 +156,6 @@ else:
         **_fields(
             Algorithm,
             exclude=_NOT_CONFIGURED,
-            sections={KlPenalty: KlConfig, Correction: CorrectionConfig},
+            sections={KlPenalty: KlConfig, Correction: CorrectionConfig, CriticRule: CriticRuleConfig},
         ),
     )

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
+from roll_learners.algorithm import Algorithm
 from roll_learners.errors import LearnerError
 
+from roll_launch.config.nodes import KeyPath
 from roll_launch.config.schema.alarms import PolicyAlarmsConfig, SupervisedAlarmsConfig
 from roll_launch.config.schema.algorithm import AlgorithmConfig
 from roll_launch.config.schema.checkpoint import CheckpointConfig, PolicyDeadlines, SupervisedDeadlines
+from roll_launch.config.schema.critics import CriticsConfig
 from roll_launch.config.schema.data import CurriculumConfig, DataConfig, MixtureData, PromptDataConfig
 from roll_launch.config.schema.health import HealthConfig
 from roll_launch.config.schema.kinds import Count, Overlong, StageName
@@ -82,6 +85,9 @@ class RlvrStage(Section):
         default=None, description="Held-out accuracy; null measures none."
     )
     algorithm: AlgorithmConfig = Field(description="Advantage, loss and KL.")
+    critics: CriticsConfig | None = Field(
+        default=None, description="For algorithms that estimate values, such as ppo and appo; else null."
+    )
     rollout: RolloutConfig = Field(description="How completions are generated.")
     rewards: RewardsConfig = Field(description="How they are scored.")
     learner: PolicyLearnerConfig = Field(description="How the policy is updated.")
@@ -124,6 +130,7 @@ class RlvrStage(Section):
             algorithm = self.algorithm.algorithm()
         except LearnerError:
             return  # Said already by the algorithm's own findings.
+        yield from self._critic_findings(algorithm)
         if algorithm.needs_group_baseline and self.rollout.group_size == 1:
             yield Finding(
                 path=("rollout", "group_size"),
@@ -131,6 +138,25 @@ class RlvrStage(Section):
                 got="1",
                 allowed="int >= 2",
             )
+
+    def _critic_findings(self, algorithm: Algorithm) -> Iterator[Finding]:
+        preset = self.algorithm.preset
+        if not algorithm.needs_critic:
+            if self.critics is not None:
+                yield Finding(path=("critics",), message=f"{preset} estimates no values", allowed="null")
+            return
+        if self.critics is None:
+            yield Finding(path=("critics",), message=f"{preset} needs them", got="null", allowed="a mapping")
+            return
+        if algorithm.critic.compares and self.critics.count < 2:
+            yield Finding(
+                path=("critics", "count"),
+                message=f"{preset} compares critics with each other",
+                got=f"{self.critics.count}",
+                allowed="int >= 2",
+            )
+        steps = self.steps * self.learner.mini_batches * self.learner.epochs
+        yield from _warmup_findings(self.critics.optimizer, steps, ("critics", "optimizer"))
 
     def _quota_findings(self) -> Iterator[Finding]:
         if not isinstance(self.data, MixtureData) or not self.data.domains:
@@ -160,12 +186,14 @@ class RlvrStage(Section):
 StageConfig: TypeAlias = Annotated[SftStage | RlvrStage, Field(discriminator="pipeline")]
 
 
-def _warmup_findings(optimizer: OptimizerConfig, steps: int) -> Iterator[Finding]:
+def _warmup_findings(
+    optimizer: OptimizerConfig, steps: int, path: KeyPath = ("learner", "optimizer")
+) -> Iterator[Finding]:
     """A warm-up that the stage's optimizer steps do not hold; a schedule needs one step after it."""
     most = steps if optimizer.schedule == "constant" else steps - 1
     if optimizer.warmup_steps > most:
         yield Finding(
-            path=("learner", "optimizer", "warmup_steps"),
+            path=(*path, "warmup_steps"),
             message=f"the stage has {steps} optimizer step{'' if steps == 1 else 's'}",
             got=f"{optimizer.warmup_steps}",
             allowed=f"0 to {most}",
