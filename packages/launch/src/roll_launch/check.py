@@ -116,6 +116,8 @@ def _layout_rows(config: RunConfig, plan: StagePlan) -> list[tuple[str, str]]:
     rows.append(("trainer", f"1 {where} on {stage.learner.device}, {trainer.threads} threads"))
     if isinstance(plan, RlvrPlan):
         rollout, rewards = plan.stage.rollout, plan.stage.rewards
+        if plan.stage.critics is not None:
+            rows.append(("critics", f"{plan.stage.critics.count} beside the trainer"))
         actor = specs.actor(plan, processors=here)
         engine = rollout.engine
         device = f" on {engine.device}" if isinstance(engine, TransformersEngineConfig) else ""
