@@ -131,11 +131,7 @@ async def check_engine(
     Raises:
         EngineError: `skip` names no check, or there are fewer than two prompts.
     """
-    unknown = set(skip) - {*CHECKS, "long_prompts_are_refused"}
-    if unknown:
-        raise EngineError(f"check_engine: skip has {sorted(unknown)}, allowed are {sorted(CHECKS)}")
-    if len(prompts) < 2:
-        raise EngineError(f"check_engine: {len(prompts)} prompts, allowed are 2 or more")
+    _refuse_arguments(skip, prompts)
     engine = await make_engine()
     bench = Bench(
         engine,
@@ -147,17 +143,31 @@ async def check_engine(
         decode=decode,
         adapters=adapters,
     )
-    checks = {name: check for name, check in CHECKS.items() if name not in NEEDS or NEEDS[name](bench)}
-    if max_context is not None:
-        closing = checks.pop(_CLOSING)
-        checks["long_prompts_are_refused"] = lifecycle_checks.long_prompts_are_refused(max_context)
-        checks[_CLOSING] = closing
+    checks = _selected(bench, max_context)
     try:
         return [
             await _run(name, check, bench, deadline_s) for name, check in checks.items() if name not in skip
         ]
     finally:
         await engine.close()
+
+
+def _refuse_arguments(skip: Collection[str], prompts: Sequence[np.ndarray]) -> None:
+    unknown = set(skip) - {*CHECKS, "long_prompts_are_refused"}
+    if unknown:
+        raise EngineError(f"check_engine: skip has {sorted(unknown)}, allowed are {sorted(CHECKS)}")
+    if len(prompts) < 2:
+        raise EngineError(f"check_engine: {len(prompts)} prompts, allowed are 2 or more")
+
+
+def _selected(bench: Bench, max_context: int | None) -> dict[str, Check]:
+    """Returns the checks that the engine's claims and the caller's arguments call for, in order."""
+    checks = {name: check for name, check in CHECKS.items() if name not in NEEDS or NEEDS[name](bench)}
+    if max_context is not None:
+        closing = checks.pop(_CLOSING)
+        checks["long_prompts_are_refused"] = lifecycle_checks.long_prompts_are_refused(max_context)
+        checks[_CLOSING] = closing
+    return checks
 
 
 async def _run(name: str, check: Check, bench: Bench, deadline_s: float) -> CheckResult:
