@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from roll_scheduler import OverProvision, SchedulerError
 from roll_scheduler.elastic import ElasticPolicy
@@ -80,6 +80,17 @@ def test_the_step_is_the_same_and_shorter():
 
 
 @settings(max_examples=30, deadline=None)
+@example(
+    staleness=0,
+    trace="B",
+    seed=1,
+    switch_s=0.0,
+    order="fifo",
+    extra=2,
+    partial=None,
+    reward_s=3.0,
+    dies=False,
+)
 @given(
     staleness=st.integers(0, 2),
     trace=st.sampled_from("ABCD"),

@@ -309,8 +309,8 @@ class World:
             if self._parts and (part := self._parts.pop(ticket.id, None)) is not None:
                 self._meter.stopped(part.sequence.done)
             return
-        # A replica that died has given everything back already.
-        if running.in_engine and reason != "replica":
+        # A replica that died or was lent has given back what it had, but may have been sent this since.
+        if running.in_engine:
             self._fleet.remove(running.replica, running.sequence, self._now)
         self._meter.stopped(running.sequence.done)
         if reason not in RESENT:
