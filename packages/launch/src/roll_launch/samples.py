@@ -3,9 +3,24 @@
 from roll_learners.sample import Sample
 from roll_rollout import Completion
 
+from roll_launch.errors import RollLaunchError
+
+
+class SampleError(RollLaunchError):
+    """A completion cannot be trained on."""
+
 
 def sample_from_completion(completion: Completion, *, reward: float, group: int) -> Sample:
-    """The training sample of a completion: its own token ids, untouched, with the engine's log-probs."""
+    """The training sample of a completion: its own token ids, untouched, with the engine's log-probs.
+
+    Raises:
+        SampleError: Its ids are not those that were sampled.
+    """
+    if not completion.exact:
+        raise SampleError(
+            f"completion {completion.request_id} holds ids that were not sampled: its engine gave text alone, "
+            "which is no ground for training"
+        )
     return Sample.from_completion(
         completion.prompt_ids,
         completion.token_ids,
