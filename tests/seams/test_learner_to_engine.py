@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from roll_launch.samples import sample_from_completion
+from roll_launch.samples import SampleError, sample_from_completion
 from roll_learners import LocalLearner, OptimizerSettings, make_algorithm, policy_step
 from roll_rollout import Completion, GenerateRequest, SamplingParams, weights_checksum
 from roll_rollout.torch_weights import weight_update
@@ -77,3 +77,18 @@ async def test_sampled_ids_are_trained_untouched_with_their_engines_logprobs() -
         assert (sample.reward, sample.group, sample.version) == (0.5, 9, 4)
         assert sample.truncated == (completion.finish_reason == "length")
     await engine.close()
+
+
+def test_text_that_was_tokenised_again_is_no_sample() -> None:
+    completion = Completion(
+        request_id="7",
+        prompt_ids=np.array([5, 6], dtype=np.int32),
+        token_ids=np.array([8, 2], dtype=np.int32),
+        logprobs=np.array([-0.1, -0.2], dtype=np.float32),
+        versions=((0, 2),),
+        finish_reason="stop",
+        seed=1,
+        exact=False,
+    )
+    with pytest.raises(SampleError, match="completion 7 holds ids that were not sampled"):
+        sample_from_completion(completion, reward=1.0, group=0)

@@ -18,7 +18,7 @@ def sample_from_completion(completion: Completion, *, reward: float, group: int)
     """
     if not completion.exact:
         raise SampleError(
-            f"completion {completion.request_id} holds ids that were not sampled: its engine gave text alone, "
+            f"completion {completion.request_id} holds ids that were not sampled: its engine gave text, "
             "which is no ground for training"
         )
     return Sample.from_completion(
