@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from roll_scheduler import (
     BatchFilter,
     MostUncertain,
@@ -118,3 +120,22 @@ def test_the_shipped_filter_conforms(share):
 )
 def test_the_conformance_test_finds_what_is_wrong(indices, said):
     assert any(said in problem for problem in check_batch_filter(Choosing(*indices)))
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.1, 0.1 + 5e-10, 0.1 + 2e-9, 0.5, 1.0]), min_size=1, max_size=12),
+    st.integers(1, 12),
+)
+def test_of_equals_the_earlier_is_chosen(spreads, most):
+    values = [np.array([0.0, 2 * spread]) for spread in spreads]
+    left, wanted = dict(enumerate(float(each.std()) for each in values)), []
+    while left and len(wanted) < most:
+        wanted.append(min(index for index in left if left[index] >= max(left.values()) - 1e-9))
+        del left[wanted[-1]]
+    assert MostUncertain(1.0).choose(values, most) == sorted(wanted)
+
+
+@pytest.mark.timeout(20)
+def test_choosing_among_many_takes_no_time_to_speak_of():
+    values = [np.array([0.0, number % 997]) for number in range(20_000)]
+    assert len(MostUncertain(0.5).choose(values, 10_000)) == 10_000

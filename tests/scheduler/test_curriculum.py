@@ -5,6 +5,7 @@ import json
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -183,3 +184,16 @@ async def test_the_scheduler_tells_a_curriculum_also_of_the_groups_that_a_filter
     again.restore(json.loads(json.dumps(snapshot.parts["prompts"])))
     again.rewind(snapshot.first_group)
     assert take(again, 4) == take(log, 4)
+
+
+def test_rewards_of_another_library_survive_json():
+    curriculum = Curriculum(["a", "b"])
+    curriculum.observe("0", np.float32(0.5), weight=np.float32(4))
+    assert json.loads(json.dumps(curriculum.state()))["seen"]["0"] == [2.0, 4.0]
+
+
+@pytest.mark.timeout(10)
+def test_a_gap_longer_than_there_are_prompts_keeps_the_turns_and_costs_nothing():
+    curriculum = Curriculum(list(range(5_000)), gap=10**9)
+    keys = [next(curriculum).key for _ in range(15_000)]
+    assert sorted(keys[:5_000]) == sorted(keys[5_000:10_000]) == sorted(keys[10_000:])

@@ -221,3 +221,20 @@ def test_what_is_no_state_is_refused_and_changes_nothing(state):
 def test_bad_numbers_are_refused(make, message):
     with pytest.raises(SchedulerError, match=message):
         make()
+
+
+@pytest.mark.parametrize("tokens", [float("nan"), float("inf"), float("-inf")])
+def test_a_length_that_is_no_number_is_refused_and_spoils_nothing(tokens):
+    predictor = LengthPredictor()
+    before = predictor.expected("p")
+    with pytest.raises(SchedulerError, match=r"LengthPredictor\.observe: got .* tokens, allowed is a finite"):
+        predictor.observe("p", "math", tokens)
+    assert predictor.expected("p") == before
+
+
+def test_a_length_beyond_reason_gives_a_number_still():
+    predictor = LengthPredictor()
+    for _ in range(50):
+        predictor.observe("p", "math", 1e308)
+    assert math.isfinite(predictor.expected("p", "math"))
+    assert math.isfinite(predictor.quantile(0.9, "p", "math"))

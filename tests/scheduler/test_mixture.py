@@ -126,7 +126,7 @@ def test_a_curriculum_may_be_a_domain():
         (lambda: mixture_of({"a": 1}, a={"least": -1}), r"MixtureDomain.least: got -1"),
         (
             lambda: mixture_of({"a": 1}, a={"least": 3, "most": 2}),
-            r"MixtureDomain.most: got 2, allowed is at least 3",
+            r"MixtureDomain.most: got 2, allowed is an integer of at least 3",
         ),
         (
             lambda: mixture_of({"a": 1, "b": 1}, batch=3, a={"least": 2}, b={"least": 2}),

@@ -88,3 +88,17 @@ def test_a_draw_that_was_forgotten_cannot_be_had_again():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(SchedulerError, match=message):
         call()
+
+
+@pytest.mark.parametrize("epochs", [0, 2.5, float("nan"), True])
+def test_epochs_that_would_never_end_are_refused(epochs):
+    with pytest.raises(
+        SchedulerError, match=r"PromptList\.epochs: got .*, allowed is an integer >= 1 or None"
+    ):
+        PromptList(["a"], epochs=epochs)
+
+
+def test_a_place_before_the_first_prompt_is_refused():
+    state = {**PromptList(["a", "b"]).state(), "given": -1}
+    with pytest.raises(SchedulerError, match=r"PromptList\.restore: got .* given >= 0"):
+        PromptList(["a", "b"]).restore(state)

@@ -1,7 +1,7 @@
 """Routes: requests under way, and what moves when a replica is drained or lost."""
 
 import pytest
-from roll_scheduler import LeastLoaded, Move, Request, Routes, SchedulerError
+from roll_scheduler import ROUTERS, LeastLoaded, Move, Request, Routes, SchedulerError
 
 
 @pytest.fixture
@@ -45,3 +45,44 @@ def test_an_id_cannot_be_under_way_twice_and_may_end_twice(routes):
     routes.end(1)
     routes.end(1)
     assert len(routes) == 0
+
+
+def test_a_replica_that_is_not_there_is_an_error_by_name(routes):
+    for call in (routes.down, routes.drain, routes.migrate):
+        with pytest.raises(SchedulerError, match="replica 'c' is not there; live replicas are"):
+            call("c")
+
+
+@pytest.mark.parametrize("router", sorted(ROUTERS))
+@pytest.mark.parametrize("tokens", [float("nan"), float("inf"), -1.0])
+def test_a_request_without_a_number_of_tokens_is_refused_and_costs_no_slot(router, tokens):
+    routes = Routes(ROUTERS[router](0, None))
+    routes.up("a", 1)
+    with pytest.raises(SchedulerError, match=r"replica 'a': got Request\(tokens="):
+        routes.place("broken", Request(tokens=tokens, session="s"))
+    assert routes.place("sound") == "a"
+
+
+@pytest.mark.parametrize("router", sorted(ROUTERS))
+def test_a_slot_that_nobody_has_cannot_be_released(router):
+    made = ROUTERS[router](0, None)
+    made.up("a", 1)
+    with pytest.raises(
+        SchedulerError, match=r"replica 'a': a slot was released, allowed is that of what runs"
+    ):
+        made.release("a", Request())
+    with pytest.raises(SchedulerError, match=r"replica 'b' is not there"):
+        made.release("b", Request())
+
+
+@pytest.mark.parametrize("slots", [0, 2.5, float("nan"), True, "2"])
+@pytest.mark.parametrize("router", sorted(ROUTERS))
+def test_slots_are_a_whole_number(router, slots):
+    with pytest.raises(SchedulerError, match=r"replica 'a': got .* slots, allowed is an integer >= 1"):
+        ROUTERS[router](0, None).up("a", slots)
+
+
+@pytest.mark.parametrize("kv_tokens", [0, float("nan")])
+def test_kv_for_less_than_a_token_is_refused(kv_tokens):
+    with pytest.raises(SchedulerError, match=r"kv_tokens: got .*, allowed is >= 1 or None"):
+        LeastLoaded(kv_tokens=kv_tokens)

@@ -98,7 +98,7 @@ def test_patience_and_places_may_change():
     patient = policy(
         retries=3, generate_deadline_s=5, max_failures=1, concurrency={"x": 1}, quarantine_after=0
     )
-    SchedulerCore(patient, replicas={"b": 9, "c": 1}, resume=snapshot)
+    SchedulerCore(patient, replicas={"b": 9, "c": 1}, resume=snapshot, tag=lambda group: "x")
 
 
 def test_a_whole_number_is_the_same_as_float_and_integer():
@@ -157,7 +157,7 @@ def test_parts_come_back_and_their_names_are_checked(run_virtual, work):
         for parts in ({}, {"mixture": Counting()}):
             with pytest.raises(SchedulerError, match=r"has parts \['curriculum'\], the scheduler \["):
                 work.scheduler(policy(), parts=parts, resume=snapshot)
-        with pytest.raises(SchedulerError, match="parts: got 'lengths'"):
+        with pytest.raises(SchedulerError, match="parts: got the name 'lengths'"):
             work.scheduler(policy(), parts={"lengths": Counting()})
         await asyncio.sleep(0)
 
@@ -171,3 +171,37 @@ def test_a_part_is_checked_by_its_conformance_test():
     assert "not JSON" in check_part(part)[0]
     part.count, part.restore = 3, lambda state: setattr(part, "count", 4)
     assert "after restore" in check_part(part)[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"first_group": 5, "deferred": (2,)},
+            r"deferred: got group 2, allowed are integers from first_group",
+        ),
+        ({"first_group": 5, "resolved": ("7",)}, r"resolved: got group '7'"),
+        ({"first_group": 5, "deferred": (7,), "resolved": (6, 7)}, r"group 7 is both resolved and deferred"),
+        ({"version": 1.5}, r"version is 1\.5, allowed is an integer >= 0"),
+        ({"first_group": "3"}, r"first_group is '3'"),
+        ({"suspects": ((4, -1),)}, r"losses of group 4 is -1"),
+    ],
+)
+def test_a_snapshot_that_would_lose_a_group_is_refused(fields, message):
+    with pytest.raises(SchedulerError, match=f"SchedulerSnapshot.*{message}"):
+        SchedulerSnapshot(**fields)
+
+
+def test_mean_seconds_after_a_resume_are_those_since_then(core_run):
+    run = core_run()
+    run.admit()
+    run.now = 10.0
+    run.finish(0, 1, 2, 3)
+    assert run.take() == [0, 1] and run.value("kept_s") == 10.0
+    resumed = core_run(core={"resume": through_json(run.core.snapshot())})
+    assert "scheduler/kept_s" not in resumed.core.metrics(0.0)
+    resumed.admit()
+    resumed.now = 4.0
+    resumed.finish(4, 5, 6, 7)
+    assert resumed.take() == [2, 3] and resumed.value("kept_s") == 4.0
+    assert resumed.value("kept") == 8

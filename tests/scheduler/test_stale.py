@@ -88,9 +88,9 @@ def test_the_bound_holds_after_a_resume(core_run):
     assert run.dropped == [(20, "stale")]
 
 
-@pytest.mark.parametrize("value", [-0.5, float("nan"), float("inf"), True, "1"])
+@pytest.mark.parametrize("value", [-0.5, 1e9, float("nan"), float("inf"), True, "1"])
 def test_a_bound_that_is_no_number_is_refused(value):
-    with pytest.raises(SchedulerError, match=r"SchedulerPolicy\.max_staleness: got .*, allowed is a finite"):
+    with pytest.raises(SchedulerError, match=r"SchedulerPolicy\.max_staleness: got .*, allowed is a number"):
         SchedulerPolicy(groups_per_batch=1, group_size=1, max_staleness=value)
 
 

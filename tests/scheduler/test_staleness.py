@@ -1,12 +1,13 @@
 """Arithmetic of versions."""
 
 import math
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from roll_scheduler import admissible, choose_groups, may_train, staleness
-from roll_scheduler.staleness import groups_ahead, oldest_share
+from roll_scheduler import SchedulerSnapshot, admissible, choose_groups, may_train, staleness
+from roll_scheduler.staleness import groups_ahead, must_wait, oldest_share
 
 
 def test_synchronous_bound_admits_one_batch():
@@ -165,3 +166,45 @@ def test_a_batch_waits_exactly_when_going_on_would_lose_a_group_that_waiting_sav
     waiting = lost([*fresh, *slow], version=version, bound=bound, size=size)
     assume(not waiting)  # admission sees to that, unless groups are over-provisioned
     assert (chosen is None) == (now > 0)
+
+
+def waits_by_each_batch_to_come(ready, unfinished, *, version, max_staleness, groups_per_batch):
+    """What `must_wait` says, by looking at every batch to come."""
+    bound = math.ceil(max_staleness)
+    share = oldest_share(groups_per_batch=groups_per_batch, max_staleness=max_staleness)
+    for to_come in range(bound):
+        last = version - bound + to_come
+        old = sum(count for at, count in ready.items() if at <= last)
+        slow = sum(count for at, count in unfinished.items() if version - bound <= at <= last)
+        later = (to_come - 1) * groups_per_batch + share if to_come else 0
+        now = groups_per_batch if to_come else share
+        if min(old, now) < min(old + slow - later, now):
+            return True
+    return False
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.integers(0, 9), max_size=12),
+    st.lists(st.integers(0, 9), max_size=12),
+    st.sampled_from([0, 0.5, 1, 1.25, 2, 2.5, 4, 7]),
+    st.integers(1, 5),
+)
+def test_looking_at_a_few_batches_to_come_is_looking_at_all(
+    ready, unfinished, max_staleness, groups_per_batch
+):
+    sizes = {"version": 9, "max_staleness": max_staleness, "groups_per_batch": groups_per_batch}
+    counts = Counter(ready), Counter(unfinished)
+    assert must_wait(*counts, **sizes) == waits_by_each_batch_to_come(*counts, **sizes)
+
+
+@pytest.mark.timeout(10)
+def test_a_bound_that_allows_almost_anything_costs_nothing(core_run):
+    run = core_run(max_staleness=1_000_000, core={"resume": SchedulerSnapshot(version=2_000_000)})
+    run.do(run.core.admit(0.0))
+    run.do(run.core.admit(0.0))
+    run.finish(0, 1, 2)
+    for _ in range(20):
+        assert run.take() is None
+    run.finish(3)
+    assert run.take() == [0, 1]

@@ -49,7 +49,7 @@ def test_it_stays_within_one_server_and_goes_on_after_a_restart(counts, most, tp
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: TpRule(most=0), r"TpRule.most: got 0, allowed is >= 1"),
+        (lambda: TpRule(most=0), r"TpRule.most: got 0, allowed is an integer >= 1"),
         (lambda: TpRule(most=8, rise=0.9), r"TpRule.rise: got 0.9"),
         (lambda: TpPlanner(TpRule(most=4), tp=8), r"TpPlanner.tp: got 8, allowed is 1 to 4"),
         (lambda: TpPlanner(TpRule(most=4)).observe(-1), r"got -1 preemptions, allowed is >= 0"),

@@ -177,7 +177,7 @@ class TestSessionAffinity:
         (lambda: PrefixAffinity(slack=1.5), r"PrefixAffinity.slack: got 1.5, allowed is 0 to 1"),
         (lambda: SessionAffinity(imbalance=1.0), r"SessionAffinity.imbalance: got 1.0, allowed is > 1"),
         (lambda: SessionAffinity(remembered=-1), r"SessionAffinity.remembered: got -1, allowed is >= 0"),
-        (lambda: with_replicas(LeastLoaded(), a=0), r"replica 'a': got 0 slots, allowed is >= 1"),
+        (lambda: with_replicas(LeastLoaded(), a=0), r"replica 'a': got 0 slots, allowed is an integer >= 1"),
         (lambda: with_replicas(LeastLoaded(), a=1).up("a", 1), r"'a' is there already"),
         (lambda: with_replicas(LeastLoaded(), a=1).report("a", 1.5), r"got weight 1.5, allowed is 0 to 1"),
         (

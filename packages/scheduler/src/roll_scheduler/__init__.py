@@ -1,15 +1,16 @@
-"""Long-tail-aware scheduling of rollouts: which prompt runs when and where, and which groups make a batch."""
+"""Long-tail-aware scheduling of rollouts: which prompt runs when and where, and which groups make a batch.
+
+What the scheduler itself does not need is imported when it is asked for.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
 
 from roll_scheduler.adaptive_deadline import AdaptiveDeadline
-from roll_scheduler.adaptive_over_provision import AdaptiveOverProvision, RoundModel
 from roll_scheduler.batch import Batch, Generated, Graded, Group, Member
 from roll_scheduler.command import Abort, Command, Cut, Defer, Deliver, Drop, Generate, Grade, Stop
-from roll_scheduler.conformance import check_batch_filter, check_filter, check_part
-from roll_scheduler.conformance_router import check_router
 from roll_scheduler.core import SchedulerCore
-from roll_scheduler.curriculum import Curriculum
 from roll_scheduler.driver import RolloutScheduler
-from roll_scheduler.elastic import ElasticCommand, ElasticLoad, ElasticPlan, ElasticPolicy, Lend, Reclaim
 from roll_scheduler.errors import (
     DeadlineExceeded,
     SchedulerError,
@@ -25,14 +26,11 @@ from roll_scheduler.group_filter import (
     TruncatedShare,
     ZeroSpread,
 )
-from roll_scheduler.length_fit import LengthFit, fit_lengths
 from roll_scheduler.length_predictor import LengthPredictor, LengthPrior
 from roll_scheduler.longest_first import LengthEstimator
-from roll_scheduler.mixture import Mixture, MixtureDomain
 from roll_scheduler.part import Part
 from roll_scheduler.partial import PartialRollouts, VersionSpan, joined_spans, versions_of
 from roll_scheduler.policy import OverProvision, SchedulerPolicy
-from roll_scheduler.prompt_source import KeyedPrompt, PromptList, PromptLog, PromptSource, ResultObserver
 from roll_scheduler.prompt_traits import PromptTraits
 from roll_scheduler.replica_health import ReplicaHealth
 from roll_scheduler.router import Request, Router
@@ -44,12 +42,22 @@ from roll_scheduler.routers import (
     RoundRobin,
     SessionAffinity,
 )
-from roll_scheduler.routes import Move, Routes
-from roll_scheduler.snapshot import SchedulerSnapshot
+from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart
 from roll_scheduler.staleness import admissible, choose_groups, may_train, staleness
-from roll_scheduler.stream_trigger import StreamRule, StreamTrigger, sample_weights
 from roll_scheduler.ticket import PendingTicket, Ticket, TicketState, ticket_seed
-from roll_scheduler.tp_planner import TpPlanner, TpRule, planned_tp
+
+if TYPE_CHECKING:
+    from roll_scheduler.adaptive_over_provision import AdaptiveOverProvision, RoundModel
+    from roll_scheduler.conformance import check_batch_filter, check_filter, check_part
+    from roll_scheduler.conformance_router import check_router
+    from roll_scheduler.curriculum import Curriculum
+    from roll_scheduler.elastic import ElasticCommand, ElasticLoad, ElasticPlan, ElasticPolicy, Lend, Reclaim
+    from roll_scheduler.length_fit import LengthFit, fit_lengths
+    from roll_scheduler.mixture import Mixture, MixtureDomain
+    from roll_scheduler.prompt_source import KeyedPrompt, PromptList, PromptLog, PromptSource, ResultObserver
+    from roll_scheduler.routes import Move, Routes
+    from roll_scheduler.stream_trigger import StreamRule, StreamTrigger, sample_weights
+    from roll_scheduler.tp_planner import TpPlanner, TpRule, planned_tp
 
 __all__ = [
     "ROUTERS",
@@ -113,6 +121,7 @@ __all__ = [
     "SchedulerSnapshot",
     "SessionAffinity",
     "StarvationError",
+    "StatefulPart",
     "Stop",
     "StreamRule",
     "StreamTrigger",
@@ -140,3 +149,28 @@ __all__ = [
     "ticket_seed",
     "versions_of",
 ]
+
+_MODULES = {
+    "adaptive_over_provision": "AdaptiveOverProvision RoundModel",
+    "conformance": "check_batch_filter check_filter check_part",
+    "conformance_router": "check_router",
+    "curriculum": "Curriculum",
+    "elastic": "ElasticCommand ElasticLoad ElasticPlan ElasticPolicy Lend Reclaim",
+    "length_fit": "LengthFit fit_lengths",
+    "mixture": "Mixture MixtureDomain",
+    "prompt_source": "KeyedPrompt PromptList PromptLog PromptSource ResultObserver",
+    "routes": "Move Routes",
+    "stream_trigger": "StreamRule StreamTrigger sample_weights",
+    "tp_planner": "TpPlanner TpRule planned_tp",
+}
+_LAZY = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'roll_scheduler' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"roll_scheduler.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -33,16 +33,15 @@ class AdaptiveDeadline:
     most_s: float = 30.0
 
     def __post_init__(self) -> None:
-        allowed = {
-            "least_s": self.least_s > 0,
-            "factor": self.factor >= 1,
-            "most_s": self.most_s >= self.least_s,
-        }
-        says = {"least_s": "> 0", "factor": ">= 1", "most_s": f">= least_s, {self.least_s}"}
-        for name, fine in allowed.items():
-            if not fine or not math.isfinite(getattr(self, name)):
+        for name, value, least, says in (
+            ("least_s", self.least_s, math.ulp(0), "> 0"),
+            ("factor", self.factor, 1, ">= 1"),
+            ("most_s", self.most_s, self.least_s, f">= least_s, {self.least_s!r}"),
+        ):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (number and least <= value < math.inf):
                 raise SchedulerError(
-                    f"AdaptiveDeadline.{name}: got {getattr(self, name)}, allowed is a number {says[name]}"
+                    f"AdaptiveDeadline.{name}: got {value!r}, allowed is a finite number {says}"
                 )
 
     def seconds(self, anchor: float | None) -> float:

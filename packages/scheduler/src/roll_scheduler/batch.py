@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from roll_scheduler.errors import SchedulerError
 from roll_scheduler.partial import VersionSpan
-from roll_scheduler.ticket import Ticket
+from roll_scheduler.ticket import Ticket, as_integer
 
 __all__ = ["Batch", "Generated", "Graded", "Group", "Member"]
 
@@ -30,7 +30,7 @@ class Generated(Generic[C]):
             that was not asked to stop has to have sampled a token.
 
     Raises:
-        SchedulerError: If the number of tokens is negative.
+        SchedulerError: If a number is no integer >= 0, or a flag no bool.
     """
 
     completion: C
@@ -41,8 +41,19 @@ class Generated(Generic[C]):
     finished: bool = True
 
     def __post_init__(self) -> None:
+        for name, number in (("tokens", self.tokens), ("oldest_version", self.oldest_version)):
+            if type(number) is not int:
+                object.__setattr__(self, name, as_integer(number, f"Generated.{name}"))
         if self.tokens < 0:
             raise SchedulerError(f"Generated.tokens: got {self.tokens}, allowed is >= 0")
+        if self.oldest_version < 0:
+            raise SchedulerError(f"Generated.oldest_version: got {self.oldest_version}, allowed is >= 0")
+        flags: dict[str, Any] = {"truncated": self.truncated, "finished": self.finished}
+        for name, flag in flags.items():
+            if type(flag) is not bool:
+                if flag not in (True, False):  # numpy's are
+                    raise SchedulerError(f"Generated.{name}: got {flag!r}, allowed is True or False")
+                object.__setattr__(self, name, bool(flag))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +64,24 @@ class Graded(Generic[S]):
         score: The score; the scheduler does not look inside.
         value: The scalar reward that group filters see. A value that is not finite is a failure of kind
             `"value"`, because it is no verdict.
+
+    Raises:
+        SchedulerError: If the value is no number.
     """
 
     score: S
     value: float
+
+    def __post_init__(self) -> None:
+        value: Any = self.value
+        if type(value) is float:
+            return
+        try:
+            if isinstance(value, str | bytes):  # float() would take some
+                raise TypeError("text")
+            object.__setattr__(self, "value", float(value))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise SchedulerError(f"Graded.value: got {value!r}, allowed is a number") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,13 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
+from roll_scheduler.errors import DeadlineExceeded
 from roll_scheduler.ticket import Ticket
 
-__all__ = ["Calls", "Stage"]
+__all__ = ["CLOSE_DEADLINE_S", "Calls", "Stage", "ignored_cancellation"]
+
+CLOSE_DEADLINE_S = 10.0
+"""Seconds in which a call that was cancelled has to end."""
 
 Stage: TypeAlias = Literal["generate", "grade"]
 
@@ -54,6 +58,14 @@ class Calls:
             self._aborted.add(task)
             task.cancel()
 
+    def abort_all(self) -> None:
+        """Cancels whatever runs; what it still returns or raises is ignored."""
+        for task in self._running.values():
+            self._aborted.add(task)
+            task.cancel()
+        self._running.clear()
+        self._generating.clear()
+
     async def quiet(self, seconds: float, *, generations: bool) -> list[str]:
         """Waits for aborted calls to end, and for all generations if told so.
 
@@ -81,3 +93,8 @@ class Calls:
         del self._running[ticket.id]
         self._generating.pop(ticket.id, None)
         self._finished(stage, ticket, task)
+
+
+def ignored_cancellation(stuck: list[str]) -> DeadlineExceeded:
+    """The error for tasks of these names, which did not end."""
+    return DeadlineExceeded(f"these ignored their cancellation for {CLOSE_DEADLINE_S} s: {', '.join(stuck)}")

@@ -4,7 +4,6 @@
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -22,13 +21,13 @@ from roll_scheduler.metrics import scheduler_metrics
 from roll_scheduler.partial import VersionSpan
 from roll_scheduler.placement import ReplicaSlots
 from roll_scheduler.policy import SchedulerPolicy
-from roll_scheduler.prompt_traits import NO_TRAITS, PromptTraits
+from roll_scheduler.prompt_traits import NO_TRAITS, PromptTraits, checked_tag, checked_traits
 from roll_scheduler.quarantine import Quarantine
 from roll_scheduler.rounds import Rounds
 from roll_scheduler.router import Router
 from roll_scheduler.routers.catalogue import ROUTERS
 from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart, cursor
-from roll_scheduler.ticket import PendingTicket, Ticket, TicketState
+from roll_scheduler.ticket import PendingTicket, Ticket, TicketState, as_integer
 
 __all__ = ["PauseMode", "SchedulerCore"]
 
@@ -56,8 +55,8 @@ class SchedulerCore:
         tag: The tag of a group's environment, by group id, for the policy's `concurrency`.
 
     Raises:
-        SchedulerError: If `replicas` is empty or one has no slot, or the snapshot is of another
-            configuration.
+        SchedulerError: If `replicas` is empty or one has no slot, the snapshot is of another configuration,
+            or `tag` is missing while the policy limits environments.
     """
 
     def __init__(
@@ -78,7 +77,8 @@ class SchedulerCore:
         self._policy = policy
         self._tag = tag
         self._traits = traits
-        self._replicas = ReplicaSlots(replicas, router or ROUTERS[policy.router](run_seed, policy.kv_tokens))
+        chosen = ROUTERS[policy.router](run_seed, policy.kv_tokens) if router is None else router
+        self._replicas = ReplicaSlots(replicas, chosen)
         self._skipped = frozenset(start.resolved)
         self.next_group = start.first_group
         self.ledger = ledger = Ledger(ends=start.ends, totals=start.totals)
@@ -90,7 +90,7 @@ class SchedulerCore:
         self._quarantine = Quarantine(policy.quarantine_after, dict(start.suspects))
         for name, slots in replicas.items():
             self._quarantine.up(name, slots)
-        limits = EnvironmentLimits(policy.concurrency)
+        limits = EnvironmentLimits(policy.concurrency, tagged=tag is not None)
         self._departures = departures = Departures(
             self._replicas, queue, quarantine=self._quarantine, limits=limits
         )
@@ -141,7 +141,7 @@ class SchedulerCore:
             deferred=deferred,
             version=self.version,
             ends=dict(self.ledger.ends),
-            totals=dict(self.ledger.totals + Counter(trained=self._rounds.training)),
+            totals=self.ledger.totals_with(trained=self._rounds.training),
             suspects=self._quarantine.losses(self._book.groups.values()),
             grading_anchor_s=self._attempts.anchor_s,
             fingerprint=self._fingerprint,
@@ -177,8 +177,8 @@ class SchedulerCore:
             raise SchedulerError(
                 f"group {self.next_group} cannot be admitted: {len(self._book.groups)} are outstanding"
             )
-        group_id, self.next_group = self.next_group, self.next_group + 1
-        self._rounds.admit(group_id, now)
+        self._rounds.admit(self.next_group, now)
+        self.next_group += 1
         return self._dispatch(now)
 
     def exhaust(self) -> None:
@@ -313,8 +313,9 @@ class SchedulerCore:
         """New weights were published; groups that cannot be trained on any more are dropped or requeued.
 
         Raises:
-            SchedulerError: If the version is lower than the current one.
+            SchedulerError: If the version is no integer or lower than the current one.
         """
+        version = as_integer(version, "publish")
         if version < self.version:
             raise SchedulerError(
                 f"publish: got version {version}, allowed is at least the current {self.version}"
@@ -380,9 +381,9 @@ class SchedulerCore:
         return commands
 
     def _opened(self, group: FlightGroup) -> None:
+        group.tag = checked_tag(self._tag(group.id), group.id) if self._tag else ""
+        group.traits = checked_traits(self._traits(group.id), group.id) if self._traits else NO_TRAITS
         self._quarantine.opened(group)
-        group.tag = self._tag(group.id) if self._tag else ""
-        group.traits = self._traits(group.id) if self._traits else NO_TRAITS
 
     def _check(self) -> None:
         error = self.ledger.verdict(self._policy)

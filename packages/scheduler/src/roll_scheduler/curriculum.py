@@ -109,8 +109,9 @@ class Curriculum(Generic[P]):
             pools = (UNSEEN, OUTSIDE) if self._unseen_next else (OUTSIDE, UNSEEN)
             key = self._first(pools[0]) or self._first(pools[1]) or self._first(INSIDE)
             self._unseen_next = not self._unseen_next
-        if key is None:  # all were drawn less than `gap` draws ago
-            key = min(self._drawn, key=self._drawn.__getitem__)
+        if key is None:  # those whose turn it is were all drawn less than `gap` draws ago
+            turns = (next(iter(pool)) for pool in self._pools.values() if pool)
+            key = min(turns, key=self._drawn.__getitem__)
         where = self._where[key]
         del self._pools[where][key]
         self._pools[where][key] = None
@@ -135,6 +136,7 @@ class Curriculum(Generic[P]):
                 f"Curriculum.observe: got value {value!r} and weight {weight!r} for {key!r}, allowed are "
                 "0 to 1 and > 0"
             )
+        value, weight = float(value), float(weight)  # what JSON can hold
         passed, tried = self._seen.get(key, (0.0, 0.0))
         self._seen[key] = (passed * self._fade + value * weight, tried * self._fade + weight)
         self._all[0] = 0.999 * self._all[0] + value * weight

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from roll_scheduler.flight import Flight, FlightGroup
 from roll_scheduler.length_predictor import LengthPredictor
-from roll_scheduler.longest_first import LengthEstimator, LongestFirst
+from roll_scheduler.longest_first import LengthEstimator, LongestFirst, predicted
 from roll_scheduler.placement import ReplicaSlots
 from roll_scheduler.policy import SchedulerPolicy
 from roll_scheduler.prompt_homes import PromptHomes
@@ -152,7 +152,7 @@ class DispatchQueue:
             return self._longest.expected(group)
         if self.estimator is None:  # the router was handed over; it counts requests
             return so_far + 1.0
-        return self.estimator.expected(group.key, group.tag, so_far=so_far)
+        return predicted(self.estimator, group, so_far=so_far)
 
     def _weigh(self, name: str) -> None:
         if name in self._replicas and self._health is not None:

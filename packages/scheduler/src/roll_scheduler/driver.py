@@ -12,16 +12,16 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from roll_scheduler.batch import Batch, Generated, Graded
-from roll_scheduler.calls import Stage
+from roll_scheduler.calls import CLOSE_DEADLINE_S, Stage, ignored_cancellation
 from roll_scheduler.command import Command
 from roll_scheduler.core import ESTIMATOR, PauseMode, SchedulerCore
-from roll_scheduler.errors import DeadlineExceeded, SchedulerError
+from roll_scheduler.errors import SchedulerError
 from roll_scheduler.longest_first import LengthEstimator
 from roll_scheduler.part import Part
 from roll_scheduler.policy import SchedulerPolicy
 from roll_scheduler.prompt_traits import PromptTraits
 from roll_scheduler.router import Router
-from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart, restore_parts
+from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart, check_stateful, restore_parts
 from roll_scheduler.ticket import PendingTicket, Ticket
 from roll_scheduler.work import Work
 
@@ -31,7 +31,6 @@ P = TypeVar("P")
 C = TypeVar("C")
 S = TypeVar("S")
 
-CLOSE_DEADLINE_S = 10.0
 SHORTEST_TIMER_S = 0.001
 TICKETS_AT_ONCE = 512
 """Tickets that are admitted before the event loop turns: starting each may take part of a millisecond."""
@@ -99,7 +98,8 @@ class RolloutScheduler(Generic[P, C, S]):
             finished=self._finished,
         )
         prompt = self._work.store.prompt
-        self._work.store.observe = observe
+        self._observe = observe
+        self._work.store.observe = observe and self._observed
         self._core = SchedulerCore(
             policy,
             replicas=replicas,
@@ -111,15 +111,14 @@ class RolloutScheduler(Generic[P, C, S]):
             tag=None if tag is None else lambda group: tag(prompt(group)),
         )
         self._parts = dict(parts or {})
-        if ESTIMATOR in self._parts:
-            raise SchedulerError(f"parts: got {ESTIMATOR!r}, allowed is any other name")
+        check_stateful(self._parts, ESTIMATOR)
         if resume is not None:
-            saved = {name: state for name, state in resume.parts.items() if name != ESTIMATOR}
-            restore_parts(self._parts, saved)
+            restore_parts(self._parts, {key: resume.parts[key] for key in resume.parts if key != ESTIMATOR})
         self._policy = policy
         self._prompts: Iterator[P] = iter(prompts)
         self._clock = clock
         self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._admission: asyncio.Handle | None = None
@@ -137,7 +136,7 @@ class RolloutScheduler(Generic[P, C, S]):
     ) -> None:
         stuck = await self._stop()
         if stuck and error is None:
-            raise _ignored_cancellation(stuck)
+            raise ignored_cancellation(stuck)
 
     def snapshot(self) -> SchedulerSnapshot:
         """Where a later scheduler has to go on; of a closed one, as it was when it was closed.
@@ -161,12 +160,16 @@ class RolloutScheduler(Generic[P, C, S]):
             StarvationError: More groups were filtered or stale than `max_refills` batches' worth.
             SchedulerError: No replica is left, `generate` or `grade` raised something else than
                 `TicketFailed` or returned something else than their records, the scheduler is closed, or
-                another call is waiting. What a filter or `prompts` raises comes through as it is.
+                another call is waiting, or was made in another event loop. What a filter, `prompts`, `tag` or
+                `traits` raises comes through as it is, and what `observe` raises with the next call.
         """
         if self._closed:
             raise SchedulerError("next_batch: the scheduler is closed")
         if self._collecting:
             raise SchedulerError("next_batch: another call is waiting for a batch already")
+        if self._loop not in (None, loop := asyncio.get_running_loop()):
+            raise SchedulerError("next_batch: got another event loop than before, allowed is one for all")
+        self._loop = loop
         self._collecting = True
         try:
             return await self._collect()
@@ -180,7 +183,7 @@ class RolloutScheduler(Generic[P, C, S]):
         """Tells that new weights were published; what is too old for training now is dropped.
 
         Raises:
-            SchedulerError: If the version is lower than the current one.
+            SchedulerError: If the version is no integer or lower than the current one.
         """
         self._advance(self._core.publish(version, self._clock()))
 
@@ -202,12 +205,11 @@ class RolloutScheduler(Generic[P, C, S]):
         self._advance(self._core.pause(mode, self._clock()))
         if mode == "keep":
             return
-        patience = CLOSE_DEADLINE_S
         if mode == "stop" and self._policy.partial is not None:
             await self._work.calls.quiet(self._policy.partial.stop_deadline_s, generations=True)
-        stuck = await self._work.calls.quiet(patience, generations=True)
+        stuck = await self._work.calls.quiet(CLOSE_DEADLINE_S, generations=True)
         if stuck:
-            raise _ignored_cancellation(stuck)
+            raise ignored_cancellation(stuck)
 
     def resume(self) -> None:
         """Ends a pause; without one, nothing changes."""
@@ -283,7 +285,7 @@ class RolloutScheduler(Generic[P, C, S]):
         """
         stuck = await self._stop()
         if stuck:
-            raise _ignored_cancellation(stuck)
+            raise ignored_cancellation(stuck)
 
     async def _collect(self) -> Batch[P, C, S]:
         self._started = True
@@ -336,8 +338,11 @@ class RolloutScheduler(Generic[P, C, S]):
         self._advance(())
 
     def _advance(self, commands: Iterable[Command]) -> None:
-        self._work.carry_out(commands)
-        self._admit()
+        try:
+            self._work.carry_out(commands)
+            self._admit()
+        except Exception as error:  # boundary to the caller's `tag` and `traits`: next_batch raises it
+            self._fail(error)
         self._arm_timer()
         self._wake.set()
 
@@ -347,7 +352,16 @@ class RolloutScheduler(Generic[P, C, S]):
         except Exception as error:  # boundary to the caller's functions and filters: next_batch raises it
             self._fail(error)
 
+    def _observed(self, prompt: P, rewards: list[float]) -> None:
+        assert self._observe is not None  # the only caller has looked
+        try:
+            self._observe(prompt, rewards)
+        except Exception as error:  # boundary to the caller's `observe`: the next next_batch raises it
+            self._fail(error)
+
     def _fail(self, error: Exception) -> None:
+        if not self._collecting:
+            logger.error("between two batches: %r", error)
         self._error = self._error or error
         self._wake.set()
 
@@ -369,19 +383,17 @@ class RolloutScheduler(Generic[P, C, S]):
 
     async def _stop(self) -> list[str]:
         self._closed = True
-        self._at_close = self.snapshot()
-        if self._timer is not None:
-            self._timer.cancel()
+        try:
+            self._at_close = self.snapshot()
+        finally:  # a part of the caller's may raise; no task is left behind for that
+            for handle in (self._timer, self._admission):
+                if handle is not None:
+                    handle.cancel()
             self._timer = None
-        if self._admission is not None:
-            self._admission.cancel()
-        self._work.carry_out(self._core.close())
-        self._wake.set()
-        stuck = await self._work.calls.quiet(CLOSE_DEADLINE_S, generations=False)
+            self._work.carry_out(self._core.close())
+            self._work.calls.abort_all()
+            self._wake.set()
+            stuck = await self._work.calls.quiet(CLOSE_DEADLINE_S, generations=False)
         if stuck:
-            logger.error("%s", _ignored_cancellation(stuck))
+            logger.error("%s", ignored_cancellation(stuck))
         return stuck
-
-
-def _ignored_cancellation(stuck: list[str]) -> DeadlineExceeded:
-    return DeadlineExceeded(f"these ignored their cancellation for {CLOSE_DEADLINE_S} s: {', '.join(stuck)}")

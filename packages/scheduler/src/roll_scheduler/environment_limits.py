@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
+from roll_scheduler.errors import SchedulerError
 from roll_scheduler.flight import Flight
 from roll_scheduler.ticket import TicketState
 
@@ -17,9 +18,15 @@ class EnvironmentLimits:
 
     Args:
         limits: Tickets at a time by tag, each >= 1; others are not limited.
+        tagged: Whether groups have tags.
+
+    Raises:
+        SchedulerError: If there are limits, but no tags that they could be for.
     """
 
-    def __init__(self, limits: Mapping[str, int]) -> None:
+    def __init__(self, limits: Mapping[str, int], *, tagged: bool = True) -> None:
+        if limits and not tagged:
+            raise SchedulerError(f"tag: got None, allowed with concurrency {dict(limits)} is a function")
         self._limits = dict(limits)
         self._under_way: Counter[str] = Counter()
         self._waiting: dict[str, deque[Flight]] = {tag: deque() for tag in limits}

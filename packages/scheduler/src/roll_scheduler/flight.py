@@ -14,6 +14,9 @@ __all__ = ["DeadlineQueue", "Flight", "FlightGroup", "VaryingDeadlineQueue", "lo
 
 PLAIN = Request()
 
+ENTRIES = 256
+"""Deadlines that a queue keeps before it looks for those that do not matter any more."""
+
 
 class Flight:
     """A ticket that was admitted; `ticket` is replaced by the one of the next attempt.
@@ -150,17 +153,21 @@ class DeadlineQueue:
         self._state = state
         self.seconds = seconds
         self._entries: deque[tuple[float, Ticket, Flight]] = deque()
+        self._enough = ENTRIES
 
     def push(self, flight: Flight, now: float) -> None:
         """Starts the deadline of a ticket that entered the state now."""
         self._entries.append((now + self.seconds, flight.ticket, flight))
+        if len(self._entries) > self._enough:
+            self._entries = deque(each for each in self._entries if _awaited(self._state, *each[1:]))
+            self._enough = 2 * len(self._entries) + ENTRIES
 
     def next_at(self) -> float | None:
         """Time of the earliest deadline that still matters."""
         entries = self._entries
         while entries:
             at, ticket, flight = entries[0]
-            if flight.ticket is ticket and flight.state is self._state:
+            if _awaited(self._state, ticket, flight):
                 return at
             entries.popleft()
         return None
@@ -184,17 +191,22 @@ class VaryingDeadlineQueue:
         self._state = state
         self._entries: list[tuple[float, int, float, Ticket, Flight]] = []
         self._order = count()
+        self._enough = ENTRIES
 
     def push(self, flight: Flight, now: float, seconds: float) -> None:
         """Starts the deadline of a ticket that entered the state now."""
         heapq.heappush(self._entries, (now + seconds, next(self._order), seconds, flight.ticket, flight))
+        if len(self._entries) > self._enough:
+            self._entries = [each for each in self._entries if _awaited(self._state, *each[3:])]
+            heapq.heapify(self._entries)
+            self._enough = 2 * len(self._entries) + ENTRIES
 
     def next_at(self) -> float | None:
         """Time of the earliest deadline that still matters."""
         entries = self._entries
         while entries:
             at, _, _, ticket, flight = entries[0]
-            if flight.ticket is ticket and flight.state is self._state:
+            if _awaited(self._state, ticket, flight):
                 return at
             heapq.heappop(entries)
         return None
@@ -214,3 +226,8 @@ def longest_pending(flights: Iterable[Flight], most: int | None) -> list[Flight]
     if most is None:
         return sorted(waited_for, key=lambda flight: flight.since)
     return heapq.nsmallest(most, waited_for, key=lambda flight: flight.since)
+
+
+def _awaited(state: TicketState, ticket: Ticket, flight: Flight) -> bool:
+    """Whether an attempt is still in the state that its deadline is for."""
+    return flight.ticket is ticket and flight.state is state

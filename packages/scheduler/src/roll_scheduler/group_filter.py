@@ -1,13 +1,15 @@
 """Filters: which complete groups carry a signal. Consumed by the core when a group or a batch completes."""
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
-
-import numpy as np
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from roll_scheduler.errors import SchedulerError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["BatchFilter", "GroupFilter", "MeanOutside", "MostUncertain", "TruncatedShare", "ZeroSpread"]
 
@@ -27,7 +29,7 @@ class GroupFilter(Protocol):
         """Word that dropped groups are counted by (as `filter:<name>`)."""
         ...
 
-    def keep(self, values: np.ndarray, truncated: np.ndarray) -> bool:
+    def keep(self, values: "np.ndarray", truncated: "np.ndarray") -> bool:
         """Whether the group is kept.
 
         Args:
@@ -50,7 +52,7 @@ class BatchFilter(Protocol):
         """Complete groups that it needs to choose a batch from, at least that many."""
         ...
 
-    def choose(self, values: Sequence[np.ndarray], most: int) -> list[int]:
+    def choose(self, values: "Sequence[np.ndarray]", most: int) -> list[int]:
         """Indices of the groups that are kept, at least one and at most `most`.
 
         Args:
@@ -69,12 +71,19 @@ class ZeroSpread:
 
     Attributes:
         tolerance: Largest difference between two rewards that still counts as none, >= 0.
+
+    Raises:
+        SchedulerError: If the tolerance is out of its range.
     """
 
     name: ClassVar[str] = "zero_spread"
     tolerance: float = 1e-6
 
-    def keep(self, values: np.ndarray, truncated: np.ndarray) -> bool:
+    def __post_init__(self) -> None:
+        if not 0 <= self.tolerance < math.inf:
+            raise SchedulerError(f"ZeroSpread.tolerance: got {self.tolerance!r}, allowed is a number >= 0")
+
+    def keep(self, values: "np.ndarray", truncated: "np.ndarray") -> bool:
         """Whether the rewards differ by more than the tolerance; see `GroupFilter.keep`."""
         return bool(values.max() - values.min() > self.tolerance)
 
@@ -84,13 +93,26 @@ class MeanOutside:
     """Drops a group whose mean reward lies outside the open interval from `low` to `high`.
 
     Prompts that are too hard (mean <= low) or too easy (mean >= high) are left out of the batch.
+
+    Attributes:
+        low: Greatest mean reward that is too low.
+        high: Least mean reward that is too high, > `low`.
+
+    Raises:
+        SchedulerError: If no mean lies between them: every group would be dropped.
     """
 
     name: ClassVar[str] = "mean_outside"
     low: float
     high: float
 
-    def keep(self, values: np.ndarray, truncated: np.ndarray) -> bool:
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise SchedulerError(
+                f"MeanOutside: got low={self.low!r}, high={self.high!r}, allowed is low < high"
+            )
+
+    def keep(self, values: "np.ndarray", truncated: "np.ndarray") -> bool:
         """Whether low < mean of the rewards < high; see `GroupFilter.keep`."""
         return bool(self.low < values.mean() < self.high)
 
@@ -100,7 +122,7 @@ class TruncatedShare:
     """Drops a group of which more than a share ended at the length limit: their rewards say little.
 
     Attributes:
-        most: Share that is still kept, 0 to 1.
+        most: Share that is still kept, >= 0 and < 1.
 
     Raises:
         SchedulerError: If the share is out of its range.
@@ -113,7 +135,7 @@ class TruncatedShare:
         if not 0 <= self.most < 1:
             raise SchedulerError(f"TruncatedShare.most: got {self.most}, allowed is >= 0 and < 1")
 
-    def keep(self, values: np.ndarray, truncated: np.ndarray) -> bool:
+    def keep(self, values: "np.ndarray", truncated: "np.ndarray") -> bool:
         """Whether at most that share is truncated; see `GroupFilter.keep`."""
         return bool(truncated.mean() <= self.most)
 
@@ -142,13 +164,20 @@ class MostUncertain:
         """The smallest pool of which the share is a batch; see `BatchFilter.pool`."""
         return math.ceil(groups_per_batch / self.share - TIE)
 
-    def choose(self, values: Sequence[np.ndarray], most: int) -> list[int]:
+    def choose(self, values: "Sequence[np.ndarray]", most: int) -> list[int]:
         """The floor(share * groups) groups of the largest spread, ties to the earlier; see `BatchFilter`."""
         count = max(1, min(most, math.floor(self.share * len(values) + TIE)))
         spread = [float(rewards.std()) for rewards in values]
-        chosen: list[int] = []
-        for _ in range(min(count, len(values))):
-            left = [index for index in range(len(values)) if index not in chosen]
-            largest = max(spread[index] for index in left)
-            chosen.append(next(index for index in left if spread[index] >= largest - TIE))
+        falling = sorted(range(len(values)), key=spread.__getitem__, reverse=True)
+        chosen: set[int] = set()
+        equals: list[int] = []
+        first = entered = 0
+        while len(chosen) < min(count, len(values)):
+            while falling[first] in chosen:
+                first += 1
+            least = spread[falling[first]] - TIE
+            while entered < len(falling) and spread[falling[entered]] >= least:
+                heapq.heappush(equals, falling[entered])
+                entered += 1
+            chosen.add(heapq.heappop(equals))
         return sorted(chosen)

@@ -4,8 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from roll_scheduler.ages import GroupAges
 from roll_scheduler.command import Abort, Command, Cut, Defer, Deliver, Drop
 from roll_scheduler.departures import Departures
@@ -14,6 +12,7 @@ from roll_scheduler.group_filter import BatchFilter, GroupFilter
 from roll_scheduler.ledger import FAILED, Ledger
 from roll_scheduler.policy import SchedulerPolicy
 from roll_scheduler.provision import Provision
+from roll_scheduler.selection import first_refusal
 from roll_scheduler.staleness import may_train, staleness
 from roll_scheduler.ticket import Ticket, TicketState, ticket_seed
 
@@ -252,11 +251,9 @@ class GroupBook:
                 commands += self._abort(flight, SURPLUS, now)
                 self._end(flight, TicketState.DROPPED, SURPLUS)
         members = [flight for flight in group.flights if flight.state is TicketState.READY]
-        values = np.array([flight.value for flight in members], dtype=np.float64)
-        truncated = np.array([flight.truncated for flight in members], dtype=np.bool_)
-        for group_filter in self._policy.filters:
-            if not group_filter.keep(values, truncated):
-                return [*commands, *self._refuse(group, group_filter, now)]
+        refusing = first_refusal(members, self._policy.filters)
+        if refusing is not None:
+            return [*commands, *self._refuse(group, refusing, now)]
         group.oldest = min(flight.oldest for flight in members)
         self.ready[group.id] = group
         self.ages.completed(group)

@@ -37,6 +37,7 @@ class Ledger:
         self.dropped: Counter[str] = Counter()
         self.totals: Counter[str] = Counter(totals)
         self._seconds = {"kept": 0.0, "aborted": 0.0}
+        self._timed = {"kept": 0, "aborted": 0}
         self._last_failure = ""
         self._last_values: dict[str, Sequence[float]] = {}
         self._requeued = 0
@@ -69,20 +70,27 @@ class Ledger:
     def kept(self, seconds: float) -> None:
         """Counts a delivered completion by how long its generation took."""
         self.totals["kept"] += 1
+        self._timed["kept"] += 1
         self._seconds["kept"] += seconds
 
     def aborted(self, seconds: float) -> None:
         """Counts a generation that was aborted by how long it had run."""
         self.totals["aborted"] += 1
+        self._timed["aborted"] += 1
         self._seconds["aborted"] += seconds
 
     def length_bias(self) -> dict[str, float]:
-        """Mean seconds of kept and of aborted generations: what over-provisioning does to the data."""
+        """Mean seconds of kept and of aborted generations, since the resume if there was one: what
+        over-provisioning does to the data."""
         return {
-            f"{what}_s": seconds / self.totals[what]
+            f"{what}_s": seconds / self._timed[what]
             for what, seconds in self._seconds.items()
-            if self.totals[what]
+            if self._timed[what]
         }
+
+    def totals_with(self, *, trained: int) -> dict[str, int]:
+        """Counts over the run once so many tickets more are trained, as Python's integers."""
+        return {name: int(count) for name, count in (self.totals + Counter(trained=trained)).items()}
 
     def clear_batch(self) -> tuple[dict[str, int], dict[str, int]]:
         """Failures and drops since the last call."""

@@ -23,6 +23,9 @@ LEAST_INFORMATION = -2.0
 FAR = 6.0
 LEAST_VARIANCE = 1e-4
 MOST_SO_FAR = 4
+MOST_LOG = 700.0
+"""Logarithm that a float's exponential still holds."""
+
 FORMAT = 1
 
 
@@ -130,7 +133,14 @@ class LengthPredictor:
             domain: Its domain.
             tokens: Its length; what is below 1 counts as 1.
             truncated: Whether it was stopped, at a limit or otherwise: it would have been longer.
+
+        Raises:
+            SchedulerError: If its length is not finite.
         """
+        if not -math.inf < tokens < math.inf:
+            raise SchedulerError(
+                f"LengthPredictor.observe: got {tokens!r} tokens, allowed is a finite number"
+            )
         log = math.log(max(tokens, 1.0))
         prior_mean = self._domain_mean(domain)
         record = self._prompts.pop(key, None) if key is not None else None
@@ -172,7 +182,7 @@ class LengthPredictor:
         standard = (least - mean) / deviation
         if standard > FAR:
             return min(self._cap, so_far * (1 + deviation / standard))
-        scale = math.exp(mean + deviation * deviation / 2)
+        scale = math.exp(min(mean + deviation * deviation / 2, MOST_LOG))
         if self._cap == math.inf:
             return max(so_far, scale * _upper(standard - deviation) / beyond)
         end = (math.log(self._cap) - mean) / deviation
@@ -200,7 +210,7 @@ class LengthPredictor:
         wanted = (1 - share) * _upper(low)
         if wanted <= 0:
             return min(self._cap, so_far)
-        return min(self._cap, max(so_far, math.exp(mean + deviation * _upper_inverse(wanted))))
+        return min(self._cap, max(so_far, math.exp(min(mean + deviation * _upper_inverse(wanted), MOST_LOG))))
 
     def forget(self, key: Hashable) -> None:
         """Forgets a prompt, if it is known."""

@@ -1,16 +1,18 @@
 """Waiting tickets in order of predicted length, the longest first. Used by the dispatch queue."""
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import Protocol, runtime_checkable
 
+from roll_scheduler.errors import SchedulerError
 from roll_scheduler.flight import Flight, FlightGroup
 from roll_scheduler.prompt_homes import PromptHomes
 from roll_scheduler.ticket import TicketState
 from roll_scheduler.waiting import first_waiting
 
-__all__ = ["LengthEstimator", "LongestFirst"]
+__all__ = ["LengthEstimator", "LongestFirst", "predicted"]
 
 FEWEST_TAKEN = 8
 MOST_RUNNING = 4
@@ -31,6 +33,23 @@ class LengthEstimator(Protocol):
     ) -> float:
         """Tokens of a completion that has `so_far`, while others of its prompt run and have `running`."""
         ...
+
+
+def predicted(
+    estimator: LengthEstimator, group: FlightGroup, *, so_far: float = 0.0, running: Sequence[float] = ()
+) -> float:
+    """Tokens that an estimator, maybe one of the caller's, expects of a completion of a group, >= `so_far`.
+
+    Raises:
+        SchedulerError: If it expects no finite number: the ticket could not be compared with others.
+    """
+    tokens = estimator.expected(group.key, group.tag, so_far=so_far, running=running)
+    if not math.isfinite(tokens):
+        raise SchedulerError(
+            f"estimator: got {tokens!r} expected tokens for group {group.id} (key {group.key!r}), allowed is "
+            "a finite number"
+        )
+    return max(tokens, so_far)
 
 
 class _Waiting:
@@ -86,7 +105,7 @@ class LongestFirst:
         if before is not None:  # the group begins anew
             self._leave(before)
         self._groups[waiting.group.id] = waiting
-        waiting.length = self._estimator.expected(waiting.group.key, waiting.group.tag)
+        waiting.length = predicted(self._estimator, waiting.group)
         self._enter(waiting)
 
     def put_back(self, flights: Sequence[Flight]) -> None:
@@ -133,15 +152,14 @@ class LongestFirst:
         waiting = self._groups.get(group.id)
         if waiting is not None:
             return waiting.length
-        return self._estimator.expected(group.key, group.tag)
+        return predicted(self._estimator, group)
 
     def left(self, flight: Flight, now: float) -> tuple[float, float]:
         """Predicted tokens and seconds until a ticket that runs ends; both 0 before any has ended."""
         if not self._tokens_s:
             return 0.0, 0.0
-        so_far = self._so_far(flight, now)
-        group = flight.group
-        tokens = self._estimator.expected(group.key, group.tag, so_far=so_far) - so_far
+        so_far, group = self._so_far(flight, now), flight.group
+        tokens = predicted(self._estimator, group, so_far=so_far) - so_far
         return tokens, tokens / self._tokens_s
 
     def finished(self, flight: Flight, tokens: int, now: float) -> None:
@@ -162,7 +180,7 @@ class LongestFirst:
                     running.append(self._so_far(flight, now))
                     if len(running) == MOST_RUNNING:
                         break
-        waiting.length = self._estimator.expected(waiting.group.key, waiting.group.tag, running=running)
+        waiting.length = predicted(self._estimator, waiting.group, running=running)
 
     def _so_far(self, flight: Flight, now: float) -> float:
         return flight.kept + (now - flight.since) * self._tokens_s

@@ -38,11 +38,12 @@ class MixtureDomain(Generic[P]):
     def __post_init__(self) -> None:
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise SchedulerError(f"MixtureDomain.weight: got {self.weight!r}, allowed is > 0")
-        if self.least < 0:
-            raise SchedulerError(f"MixtureDomain.least: got {self.least!r}, allowed is >= 0")
-        if self.most is not None and self.most < max(1, self.least):
+        if not isinstance(self.least, int) or self.least < 0:
+            raise SchedulerError(f"MixtureDomain.least: got {self.least!r}, allowed is an integer >= 0")
+        if self.most is not None and (not isinstance(self.most, int) or self.most < max(1, self.least)):
             raise SchedulerError(
-                f"MixtureDomain.most: got {self.most!r}, allowed is at least {max(1, self.least)} or None"
+                f"MixtureDomain.most: got {self.most!r}, allowed is an integer of at least "
+                f"{max(1, self.least)}, or None"
             )
 
 
@@ -77,8 +78,8 @@ class Mixture(Generic[P]):
         wrong = [name for name in domains if not name or "/" in name]
         if wrong:
             raise SchedulerError(f"Mixture: got a domain {wrong[0]!r}, allowed are names without a slash")
-        if batch < 1:
-            raise SchedulerError(f"Mixture.batch: got {batch!r}, allowed is >= 1")
+        if not isinstance(batch, int) or batch < 1:
+            raise SchedulerError(f"Mixture.batch: got {batch!r}, allowed is an integer >= 1")
         if until not in ("first", "all"):
             raise SchedulerError(f"Mixture.until: got {until!r}, allowed is 'first' or 'all'")
         self._domains = dict(domains)

@@ -3,6 +3,7 @@
 The policy holds `PartialRollouts`; the core keeps the spans; the driver hands both to the caller's function.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -63,9 +64,16 @@ class PartialRollouts:
         most = self.max_versions
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
             raise SchedulerError(f"PartialRollouts.max_versions: got {most!r}, allowed is an integer >= 1")
+        if not isinstance(self.stop_at_cut, bool):
+            raise SchedulerError(
+                f"PartialRollouts.stop_at_cut: got {self.stop_at_cut!r}, allowed is True or False"
+            )
         seconds = self.stop_deadline_s
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-            raise SchedulerError(f"PartialRollouts.stop_deadline_s: got {seconds!r}, allowed is a number > 0")
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not (number and 0 < seconds < math.inf):
+            raise SchedulerError(
+                f"PartialRollouts.stop_deadline_s: got {seconds!r}, allowed is a finite number > 0"
+            )
 
 
 def joined_spans(first: Sequence[VersionSpan], then: Iterable[VersionSpan]) -> tuple[VersionSpan, ...]:

@@ -67,8 +67,8 @@ class ReplicaSlots:
 
     def up(self, name: str, slots: int) -> None:
         """Adds a replica."""
-        if slots < 1:
-            raise SchedulerError(f"replica {name!r}: got {slots} slots, allowed is >= 1")
+        if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
+            raise SchedulerError(f"replica {name!r}: got {slots!r} slots, allowed is an integer >= 1")
         if name in self._slots:
             raise SchedulerError(f"replica {name!r} is there already; live replicas are {self.names()}")
         self._router.up(name, slots)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from roll_scheduler.adaptive_deadline import AdaptiveDeadline
 from roll_scheduler.errors import SchedulerError
@@ -22,6 +22,9 @@ _LEAST = {
     "max_refills": 0,
     "quarantine_after": 0,
 }
+
+MOST_STALENESS = 1_000_000
+"""Greatest bound on staleness: far beyond what anybody trains with, and every product with it is exact."""
 
 _IDENTITY = (
     "groups_per_batch", "group_size", "max_staleness", "stale", "min_members", "filters", "batch_filter",
@@ -66,6 +69,9 @@ class OverProvision:
         for name, value in (("groups", self.groups), ("members", self.members)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise SchedulerError(f"OverProvision.{name}: got {value!r}, allowed is an integer >= 0")
+        for name, flag in (("defer", self.defer), ("adaptive", self.adaptive)):
+            if not isinstance(flag, bool):
+                raise SchedulerError(f"OverProvision.{name}: got {flag!r}, allowed is True or False")
         if self.groups + self.members == 0:
             raise SchedulerError("OverProvision: got 0 groups and 0 members, allowed is more of at least one")
 
@@ -78,9 +84,9 @@ class SchedulerPolicy:
         groups_per_batch: Groups in one batch, >= 1.
         group_size: Completions of one prompt, >= 1.
         max_staleness: Greatest difference between the version at delivery and the oldest version in a group,
-            >= 0. At 0 nothing runs between two batches; at k up to (k + 1) * groups_per_batch groups do. A
-            fraction bounds the share of a batch too: at 0.5 at most half of its groups are one version old,
-            and at most half a batch is ahead.
+            0 to a million. At 0 nothing runs between two batches; at k up to (k + 1) * groups_per_batch
+            groups do. A fraction bounds the share of a batch too: at 0.5 at most half of its groups are one
+            version old, and at most half a batch is ahead.
         stale: What becomes of a group that is too old for training. `"drop"`: it ends and is counted.
             `"requeue"`: its prompt is generated again with the current version, so that every prompt is
             trained on; the tokens are lost and counted.
@@ -144,37 +150,50 @@ class SchedulerPolicy:
             least = _LEAST.get(item.name)
             if least is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise _refused(item.name, value, f"an integer >= {least}")
-            if item.name.endswith("_deadline_s") and not (isinstance(value, int | float) and value > 0):
-                raise _refused(item.name, value, "a number > 0")
-        bound: object = self.max_staleness
-        if isinstance(bound, bool) or not isinstance(bound, int | float) or not 0 <= bound < math.inf:
-            raise _refused("max_staleness", bound, "a finite number >= 0")
+            if item.name.endswith("_deadline_s") and not (_is_number(value) and 0 < value < math.inf):
+                raise _refused(item.name, value, "a finite number > 0")
+            kind = _OPTIONAL.get(item.name)
+            if kind is not None and value is not None and not isinstance(value, kind):
+                raise _refused(item.name, value, f"{kind.__name__} or None")
+        bound = self.max_staleness
+        if not (_is_number(bound) and 0 <= bound <= MOST_STALENESS):
+            raise _refused("max_staleness", bound, f"a number from 0 to {MOST_STALENESS:,}")
         if self.stale not in ("drop", "requeue"):
             raise _refused("stale", self.stale, "'drop' or 'requeue'")
         if self.order not in ("fifo", "longest_first"):
             raise _refused("order", self.order, "'fifo' or 'longest_first'")
         if self.router not in ROUTERS:
             raise _refused("router", self.router, f"one of {', '.join(sorted(ROUTERS))}")
-        if self.kv_tokens is not None and self.kv_tokens < 1:
+        if self.kv_tokens is not None and not _is_count(self.kv_tokens):
             raise _refused("kv_tokens", self.kv_tokens, "an integer >= 1 or None")
+        if not isinstance(self.weigh_health, bool):
+            raise _refused("weigh_health", self.weigh_health, "True or False")
         if self.quarantine_after == 1:
             raise _refused("quarantine_after", 1, "0 for never or >= 2: the first loss blames all that ran")
         if self.min_members == 0:
             object.__setattr__(self, "min_members", min(2, self.group_size))
         if self.min_members > self.group_size:
             raise _refused("min_members", self.min_members, f"at most the group size of {self.group_size}")
+        if not isinstance(self.concurrency, Mapping):
+            raise _refused("concurrency", self.concurrency, "a mapping from tag to tickets at a time")
         for tag, most in self.concurrency.items():
-            if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+            if not _is_count(most):
                 raise _refused(f"concurrency[{tag!r}]", most, "an integer >= 1, or nothing would ever start")
-        self._check_together()
+        object.__setattr__(self, "concurrency", dict(self.concurrency))
+        if not isinstance(self.filters, list | tuple):
+            raise _refused("filters", self.filters, "a tuple of GroupFilter")
+        object.__setattr__(self, "filters", tuple(self.filters))
         for position, each in enumerate(self.filters):
-            if not isinstance(each, GroupFilter):
+            if not isinstance(each, GroupFilter) or isinstance(each, type):
                 raise _refused(f"filters[{position}]", each, "a GroupFilter")
+        self._check_together()
 
     @property
     def pool(self) -> int:
         """Complete groups that a batch is chosen from: `groups_per_batch`, or more with a batch filter."""
-        return self.batch_filter.pool(self.groups_per_batch) if self.batch_filter else self.groups_per_batch
+        if self.batch_filter is None:
+            return self.groups_per_batch
+        return self.batch_filter.pool(self.groups_per_batch)
 
     @property
     def extra_groups(self) -> int:
@@ -227,7 +246,7 @@ class SchedulerPolicy:
             )
         if self.batch_filter is None:
             return
-        if not isinstance(self.batch_filter, BatchFilter):
+        if not isinstance(self.batch_filter, BatchFilter) or isinstance(self.batch_filter, type):
             raise _refused("batch_filter", self.batch_filter, "a BatchFilter")
         if self.max_staleness > 0 or self.extra_groups:
             raise _refused(
@@ -241,13 +260,26 @@ class SchedulerPolicy:
             )
 
 
+_OPTIONAL = {
+    "partial": PartialRollouts, "adaptive_grading": AdaptiveDeadline, "over_provision": OverProvision,
+}  # fmt: skip
+
+
 def _as_text(value: object) -> str:
     """The same in every process: what is no dataclass says no more than its type and name."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_as_text, value))})"
     if isinstance(value, GroupFilter | BatchFilter) and not is_dataclass(value):
         return f"{type(value).__qualname__} {value.name}"
-    return f"{value:g}" if isinstance(value, int | float) else repr(value)
+    return repr(int(value)) if isinstance(value, int | float) and value == int(value) else repr(value)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _refused(name: str, got: object, allowed: str) -> SchedulerError:

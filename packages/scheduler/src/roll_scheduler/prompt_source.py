@@ -79,8 +79,8 @@ class PromptList(Generic[P]):
     ) -> None:
         if not len(prompts):
             raise SchedulerError(f"PromptList: got no prompt for domain {domain!r}, at least one is needed")
-        if epochs is not None and epochs < 1:
-            raise SchedulerError(f"PromptList.epochs: got {epochs!r}, allowed is >= 1 or None")
+        if epochs is not None and (not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1):
+            raise SchedulerError(f"PromptList.epochs: got {epochs!r}, allowed is an integer >= 1 or None")
         self._prompts = prompts
         self._seed = seed
         self._epochs = epochs
@@ -122,9 +122,12 @@ class PromptList(Generic[P]):
         """
         expected = {"format": FORMAT, "prompts": len(self._prompts), "seed": self._seed}
         got = {name: state.get(name) for name in expected}
-        if got != expected or not isinstance(state.get("given"), int):
-            raise SchedulerError(f"PromptList.restore: got {dict(state)}, allowed is one with {expected}")
-        self._given = state["given"]
+        given = state.get("given")
+        if got != expected or not isinstance(given, int) or given < 0:
+            raise SchedulerError(
+                f"PromptList.restore: got {dict(state)}, allowed is one with {expected} and given >= 0"
+            )
+        self._given = given
 
     def _keyed(self, index: int) -> KeyedPrompt[P]:
         return KeyedPrompt(str(index), self._domain, self._prompts[index])
@@ -208,8 +211,10 @@ class PromptLog(Generic[P]):
             first, keys = int(state["first"]), [str(key) for key in state["keys"]]
         except (KeyError, TypeError, ValueError) as error:
             raise SchedulerError(f"PromptLog.restore: got what is no state of it: {error!r}") from error
-        if known != FORMAT:
-            raise SchedulerError(f"PromptLog.restore: got format {known!r}, allowed is {FORMAT}")
+        if known != FORMAT or first < 0:
+            raise SchedulerError(
+                f"PromptLog.restore: got format {known!r} and first {first}, allowed are {FORMAT} and >= 0"
+            )
         self._source.restore(source)
         self._first, self._keys, self._again = first, keys, 0
 

@@ -1,8 +1,15 @@
-"""How many more groups and members than a batch needs are sent out now. Used by `Rounds`."""
+"""How many more groups and members than a batch needs are sent out now. Used by `Rounds`.
 
-from roll_scheduler.adaptive_over_provision import AdaptiveOverProvision, RoundModel
+What adapts needs numpy, and is imported only where a policy adapts.
+"""
+
+from typing import TYPE_CHECKING
+
 from roll_scheduler.flight import FlightGroup
 from roll_scheduler.policy import SchedulerPolicy
+
+if TYPE_CHECKING:
+    from roll_scheduler.adaptive_over_provision import AdaptiveOverProvision, RoundModel
 
 __all__ = ["Provision"]
 
@@ -34,6 +41,8 @@ class Provision:
         if not self._adapts or not slots:
             return
         if self._adaptive is None:
+            from roll_scheduler.adaptive_over_provision import AdaptiveOverProvision
+
             self._adaptive = AdaptiveOverProvision(self._model(slots), limit=self._policy.over_provision)
         self._adaptive.model = self._model(slots)
         choice = self._adaptive.choose()
@@ -48,7 +57,9 @@ class Provision:
         aborted = [flight.aborted_s * UNITS_S for flight in group.flights if flight.aborted_s]
         self._adaptive.observe(ended, aborted)
 
-    def _model(self, slots: int) -> RoundModel:
+    def _model(self, slots: int) -> "RoundModel":
+        from roll_scheduler.adaptive_over_provision import RoundModel
+
         policy = self._policy
         return RoundModel(
             groups=policy.groups_per_batch,

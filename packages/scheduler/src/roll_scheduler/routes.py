@@ -96,7 +96,13 @@ class Routes:
         return [Move(request_id, self.place(request_id, request)) for request_id, request in moving]
 
     def down(self, name: str) -> list[Move]:
-        """A replica is gone; what ran there is placed anew."""
-        lost = [(request_id, self._at.pop(request_id)[1]) for request_id in self._on.pop(name)]
+        """A replica is gone; what ran there is placed anew.
+
+        Raises:
+            SchedulerError: If it is not there.
+        """
+        if name not in self._on:
+            raise SchedulerError(f"replica {name!r} is not there; live replicas are {list(self._on)}")
         self._router.down(name)
+        lost = [(request_id, self._at.pop(request_id)[1]) for request_id in self._on.pop(name)]
         return [Move(request_id, self.place(request_id, request)) for request_id, request in lost]

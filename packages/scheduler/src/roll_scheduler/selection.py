@@ -1,18 +1,39 @@
-"""Which complete groups make the batch: the oldest first, or those that the batch filter chooses."""
+"""Which complete groups carry a signal, and which make the batch: the oldest first, or those that the batch
+filter chooses.
+
+numpy is imported when the first group is complete: it takes longer than all the rest of the package.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from roll_scheduler.errors import SchedulerError
-from roll_scheduler.flight import FlightGroup
-from roll_scheduler.group_filter import BatchFilter
+from roll_scheduler.flight import Flight, FlightGroup
+from roll_scheduler.group_filter import BatchFilter, GroupFilter
 from roll_scheduler.policy import SchedulerPolicy
 from roll_scheduler.staleness import oldest_first, oldest_share
 from roll_scheduler.ticket import TicketState
 
-__all__ = ["excess_groups", "select"]
+__all__ = ["excess_groups", "first_refusal", "select"]
+
+
+def first_refusal(members: Sequence[Flight], filters: Sequence[GroupFilter]) -> GroupFilter | None:
+    """The first filter that does not keep a complete group, None if all do.
+
+    Args:
+        members: Those of the group that have a reward, in member order.
+        filters: In the order in which they are asked.
+    """
+    if not filters:
+        return None
+    import numpy as np
+
+    values = np.array([flight.value for flight in members], dtype=np.float64)
+    truncated = np.array([flight.truncated for flight in members], dtype=np.bool_)
+    for group_filter in filters:
+        if not group_filter.keep(values, truncated):
+            return group_filter
+    return None
 
 
 def select(
@@ -61,6 +82,8 @@ def _filtered(
 ) -> tuple[list[int], list[int]]:
     if not pool:
         return [], []
+    import numpy as np
+
     values = [
         np.array(
             [flight.value for flight in group.flights if flight.state is TicketState.READY], dtype=np.float64

@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from roll_scheduler.errors import SchedulerError
 
-__all__ = ["SchedulerSnapshot", "StatefulPart", "cursor", "restore_parts"]
+__all__ = ["SchedulerSnapshot", "StatefulPart", "check_stateful", "cursor", "restore_parts"]
 
 
 FORMAT = 2
@@ -40,8 +40,8 @@ class SchedulerSnapshot:
         format: Version of this format.
 
     Raises:
-        SchedulerError: If a number is negative, a resolved group comes before the first, or the format is not
-            known.
+        SchedulerError: If a number is no integer >= 0, a resolved or deferred group comes before the first or
+            is both, or the format is not known.
     """
 
     first_group: int = 0
@@ -63,13 +63,21 @@ class SchedulerSnapshot:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "suspects", tuple((group, losses) for group, losses in self.suspects))
         counts = {**self.ends, **self.totals, "first_group": self.first_group, "version": self.version}
+        counts |= {f"losses of group {group}": losses for group, losses in self.suspects}
         for name, value in counts.items():
-            if value < 0:
-                raise SchedulerError(f"SchedulerSnapshot: {name} is {value}, allowed is >= 0")
-        early = [group for group in self.resolved if group < self.first_group]
-        if early:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise SchedulerError(f"SchedulerSnapshot: {name} is {value!r}, allowed is an integer >= 0")
+        for name, groups in (("resolved", self.resolved), ("deferred", self.deferred)):
+            wrong = [group for group in groups if not isinstance(group, int) or group < self.first_group]
+            if wrong:
+                raise SchedulerError(
+                    f"SchedulerSnapshot.{name}: got group {wrong[0]!r}, allowed are integers from "
+                    f"first_group, {self.first_group}, on"
+                )
+        both = sorted(set(self.resolved) & set(self.deferred))
+        if both:
             raise SchedulerError(
-                f"SchedulerSnapshot: resolved group {early[0]} comes before first_group {self.first_group}"
+                f"SchedulerSnapshot: group {both[0]} is both resolved and deferred, allowed is one of them"
             )
 
     def check(self, fingerprint: Mapping[str, str]) -> None:
@@ -101,6 +109,23 @@ class StatefulPart(Protocol):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes what `state` gave, maybe after JSON."""
         ...
+
+
+def check_stateful(parts: Mapping[str, object], reserved: str) -> None:
+    """Refuses what could not be part of a snapshot, before anything runs.
+
+    Args:
+        parts: By name.
+        reserved: A name that is taken.
+
+    Raises:
+        SchedulerError: If a name is taken or no text, or a part has not the methods of `StatefulPart`.
+    """
+    for name, part in parts.items():
+        if name == reserved or not isinstance(name, str):
+            raise SchedulerError(f"parts: got the name {name!r}, allowed is any other text than {reserved!r}")
+        if not isinstance(part, StatefulPart) or isinstance(part, type):
+            raise SchedulerError(f"parts[{name!r}]: got {part!r}, allowed is a StatefulPart")
 
 
 def restore_parts(parts: Mapping[str, StatefulPart], saved: Mapping[str, Mapping[str, Any]]) -> None:

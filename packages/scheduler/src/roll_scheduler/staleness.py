@@ -146,7 +146,12 @@ def must_wait(
     bound = math.ceil(max_staleness)
     share = oldest_share(groups_per_batch=groups_per_batch, max_staleness=max_staleness)
     expired_below = version - bound
-    for batches_left in range(bound):
+    # What is asked below is asked of each batch to come; between two versions at which groups are under way
+    # only `later` grows, which makes it less pressing.
+    looked_at = {0, 1} | {at - expired_below for at in unfinished}
+    for batches_left in looked_at:
+        if not 0 <= batches_left < bound:
+            continue
         last = expired_below + batches_left
         old = sum(count for oldest, count in ready.items() if oldest <= last)
         slow = sum(count for at, count in unfinished.items() if expired_below <= at <= last)

@@ -2,9 +2,12 @@
 
 import enum
 import hashlib
+import operator
 from dataclasses import dataclass
 
-__all__ = ["PendingTicket", "Ticket", "TicketState", "ticket_seed"]
+from roll_scheduler.errors import SchedulerError
+
+__all__ = ["PendingTicket", "Ticket", "TicketState", "as_integer", "ticket_seed"]
 
 
 class TicketState(enum.StrEnum):
@@ -27,9 +30,9 @@ class Ticket:
     """One completion to produce, for example `Ticket(id=13, group=3, member=1, attempt=0, seed=77...)`.
 
     Attributes:
-        id: Unique in the run: `group * group_size + member`.
+        id: Unique in the run: group times the most members that one has, plus member.
         group: Occurrence number of the prompt in the run, 0, 1, 2, ...
-        member: Index of the completion in its group, 0 to group size - 1.
+        member: Index of the completion in its group, from 0.
         attempt: 0 at first; one more each time the ticket is sent out again.
         seed: Sampling seed, 0 to 2^63 - 1; the same for every attempt.
         continues: Tokens of earlier attempts that this one goes on from; 0 begins anew. Above 0 only with
@@ -74,3 +77,21 @@ def ticket_seed(run_seed: int, group: int, member: int) -> int:
     """
     digest = hashlib.blake2b(f"{run_seed}/{group}/{member}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
+
+
+def as_integer(number: object, what: str) -> int:
+    """A whole number of any library's integer type as one of Python's, which JSON can hold.
+
+    Args:
+        number: The number.
+        what: What it is, for the message.
+
+    Raises:
+        SchedulerError: If it is no integer.
+    """
+    try:
+        if isinstance(number, bool):  # operator.index() would take it
+            raise TypeError("bool")
+        return operator.index(number)  # type: ignore[arg-type]  # the error is what this is for
+    except TypeError as error:
+        raise SchedulerError(f"{what}: got {number!r}, allowed is an integer") from error

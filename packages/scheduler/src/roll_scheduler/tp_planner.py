@@ -33,8 +33,10 @@ class TpRule:
     def __post_init__(self) -> None:
         for name in ("most", "rise", "zero_steps"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not value >= 1:
-                raise SchedulerError(f"TpRule.{name}: got {value!r}, allowed is >= 1")
+            kind = int | float if name == "rise" else int
+            if isinstance(value, bool) or not isinstance(value, kind) or not value >= 1:
+                what = "a number" if name == "rise" else "an integer"
+                raise SchedulerError(f"TpRule.{name}: got {value!r}, allowed is {what} >= 1")
 
 
 class TpPlanner:
@@ -57,7 +59,7 @@ class TpPlanner:
     """
 
     def __init__(self, rule: TpRule, *, tp: int = 1) -> None:
-        if not 1 <= tp <= rule.most:
+        if not isinstance(tp, int) or not 1 <= tp <= rule.most:
             raise SchedulerError(f"TpPlanner.tp: got {tp!r}, allowed is 1 to {rule.most} (TpRule.most)")
         self._rule = rule
         self.tp = tp

@@ -46,9 +46,14 @@ class Loads:
         by_tokens: Whether load is expected tokens a slot, or busy slots as a share of all.
         kv_tokens: KV that fits on a replica; a request that would exceed it is not placed beside others.
             None is unlimited.
+
+    Raises:
+        SchedulerError: If less KV fits than that of a token.
     """
 
     def __init__(self, *, by_tokens: bool = False, kv_tokens: int | None = None) -> None:
+        if kv_tokens is not None and not kv_tokens >= 1:
+            raise SchedulerError(f"kv_tokens: got {kv_tokens!r}, allowed is >= 1 or None")
         self.replicas: dict[str, ReplicaLoad] = {}
         self.running = 0
         self.slots = 0
@@ -63,8 +68,8 @@ class Loads:
         Raises:
             SchedulerError: If it is there already or has no slot.
         """
-        if slots < 1:
-            raise SchedulerError(f"replica {name!r}: got {slots} slots, allowed is >= 1")
+        if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
+            raise SchedulerError(f"replica {name!r}: got {slots!r} slots, allowed is an integer >= 1")
         if name in self.replicas:
             raise SchedulerError(
                 f"replica {name!r} is there already; live replicas are {list(self.replicas)}"
@@ -85,7 +90,16 @@ class Loads:
         self.running -= load.running
 
     def add(self, load: ReplicaLoad, request: Request) -> None:
-        """A request got a slot."""
+        """A request got a slot.
+
+        Raises:
+            SchedulerError: If its expected tokens or KV are not finite and >= 0.
+        """
+        if not (0 <= request.tokens < math.inf and 0 <= request.kv < math.inf):
+            self._enter(load)
+            raise SchedulerError(
+                f"replica {load.name!r}: got {request}, allowed are finite numbers of tokens and kv >= 0"
+            )
         load.running += 1
         load.tokens += request.tokens
         load.kv += request.kv
@@ -93,8 +107,14 @@ class Loads:
         self._enter(load)
 
     def remove(self, name: str, request: Request) -> ReplicaLoad:
-        """A request gave its slot back."""
-        load = self.replicas[name]
+        """A request gave its slot back.
+
+        Raises:
+            SchedulerError: If the replica is not there or nothing runs on it.
+        """
+        load = self._known(name)
+        if not load.running:
+            raise SchedulerError(f"replica {name!r}: a slot was released, allowed is that of what runs there")
         load.running -= 1
         self.running -= 1
         if load.running:

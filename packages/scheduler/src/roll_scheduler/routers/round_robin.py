@@ -59,8 +59,10 @@ class RoundRobin:
             return None
         self._in_line.discard(found.name)
         self._turn[found.name] = next(self._turns)
-        self._loads.add(found, request)
-        self._queue(found)
+        try:
+            self._loads.add(found, request)
+        finally:
+            self._queue(found)
         return found.name
 
     def release(self, name: str, request: Request) -> None:
