@@ -265,7 +265,7 @@ def prompt(index: int) -> Prompt:
     row = Row(
         prompt="2+2?", messages=None, response=None, reference="4", columns={}, origin=f"memory:{index + 1}"
     )
-    return Prompt(row=row, token_ids=np.full(PROMPT_TOKENS, index % 1000, dtype=np.int32))
+    return Prompt(key=str(index), row=row, token_ids=np.full(PROMPT_TOKENS, index % 1000, dtype=np.int32))
 
 
 def private_bytes() -> int:

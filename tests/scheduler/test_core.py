@@ -388,7 +388,10 @@ def test_no_replica_left_is_an_error_that_names_them():
     ("call", "message"),
     [
         (lambda: make_core(replicas={"a": 0}), "'a': got 0 slots"),
-        (lambda: SchedulerCore(SchedulerPolicy(groups_per_batch=1, group_size=1), replicas={}), "got none"),
+        (
+            lambda: SchedulerCore(SchedulerPolicy(groups_per_batch=1, group_size=1), replicas={}),
+            "got {}, allowed are slots by name",
+        ),
         (lambda: make_core().replica_up("a", 1, 0.0), "'a' is there already"),
         (lambda: make_core().replica_down("c", "died", 0.0), r"'c' is not there; live replicas are \['a'\]"),
     ],

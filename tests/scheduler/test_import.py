@@ -19,8 +19,8 @@ def fresh(code):
 def test_importing_the_scheduler_imports_nothing_heavy_and_no_sibling():
     code = (
         "import sys, roll_scheduler\n"
-        "heavy = {'torch', 'ray', 'transformers', 'vllm', 'numpy', 'roll_hw', 'roll_rollout', 'roll_rewards',"
-        " 'roll_agentic', 'roll_learners', 'roll_launch', 'roll_scheduler.simulator'}\n"
+        "heavy = {'torch', 'ray', 'transformers', 'vllm', 'numpy', 'asyncio', 'roll_hw', 'roll_rollout',"
+        " 'roll_rewards', 'roll_agentic', 'roll_learners', 'roll_launch', 'roll_scheduler.simulator'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     assert fresh(code).strip() == "[]"

@@ -384,3 +384,14 @@ def test_the_function_that_generates_has_to_fit_the_policy(functions, partial, s
     policy = SchedulerPolicy(groups_per_batch=1, group_size=1, partial=partial)
     with pytest.raises(SchedulerError, match=said):
         RolloutScheduler(prompts=[], grade=grade, replicas={"a": 1}, policy=policy, **functions)
+
+
+@pytest.mark.parametrize(("version", "tokens"), [(float("nan"), 1), (0, 1.5), (0, True), (None, 1)])
+def test_a_span_without_whole_numbers_is_refused(version, tokens):
+    with pytest.raises(SchedulerError, match=r"VersionSpan\.(version|tokens): got .*, allowed is an integer"):
+        VersionSpan(version=version, tokens=tokens)
+
+
+def test_spans_that_are_none_are_refused():
+    with pytest.raises(SchedulerError, match=r"Generated\.spans: got .*, allowed are VersionSpan"):
+        Generated(completion=None, tokens=3, oldest_version=0, truncated=False, spans=((0, 3),))

@@ -102,3 +102,20 @@ def test_limits_do_not_change_with_the_mapping_they_came_from():
 )
 def test_a_fingerprint_tells_any_two_numbers_apart(field, one, other):
     assert policy(**{field: one}).fingerprint() != policy(**{field: other}).fingerprint()
+
+
+@pytest.mark.parametrize("pool", [float("nan"), 4.5, 3])
+def test_a_batch_filter_without_a_pool_of_at_least_a_batch_is_refused(pool):
+    class Choosing:
+        name = "choosing"
+
+        def pool(self, groups_per_batch):
+            return pool
+
+        def choose(self, values, most):
+            return [0]
+
+    with pytest.raises(
+        SchedulerError, match=r"SchedulerPolicy\.batch_filter\.pool: got .*, allowed is an integer"
+    ):
+        policy(batch_filter=Choosing())

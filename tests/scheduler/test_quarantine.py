@@ -142,3 +142,14 @@ def test_killers_are_dropped_and_all_others_delivered(killers, replicas, seed, g
     assert losses <= 8 * group_size * len(killers)
     if len(killers) == 1:  # two may frame somebody, if they strike beside it five times
         assert quarantined <= killers and delivered == set(range(12)) - killers
+
+
+@pytest.mark.timeout(15)
+def test_many_suspects_on_many_replicas_cost_an_event_next_to_nothing(core_run):
+    replicas = {f"r{number}": 16 for number in range(1024)}
+    run = core_run(replicas=replicas, groups_per_batch=1024, group_size=16)
+    run.admit()
+    for number in range(64):
+        run.do(run.core.replica_down(f"r{number}", "died", 1.0))
+    run.generate(*list(run.running)[:14_000])
+    assert run.value("running") + run.value("waiting") + run.value("grading") == 1024 * 16

@@ -63,3 +63,40 @@ def test_nonsense_is_no_speed():
 def test_bad_numbers_are_refused(fields):
     with pytest.raises(SchedulerError, match=f"ReplicaHealth.{next(iter(fields))}: got"):
         ReplicaHealth(**fields)
+
+
+def test_a_slow_replica_is_weighed_again_after_a_drain():
+    health = ReplicaHealth()
+    for _ in range(10):
+        health.ended("fast", tokens=100, seconds=1)
+        health.ended("slow", tokens=100, seconds=10)
+    slow = health.weight("slow")
+    assert slow is not None and slow < 0.5
+    assert health.weight("slow") is None
+    health.reset("slow")
+    assert health.weight("slow") == slow
+
+
+def test_a_drain_that_ends_does_not_make_a_slow_replica_healthy(core_run):
+    run = core_run(
+        replicas={"slow": 4, "fast": 4}, groups_per_batch=64, group_size=1, weigh_health=True, min_members=1
+    )
+    run.admit()
+
+    def end(count):
+        for _ in range(count):
+            run.now += 1.0
+            ticket = next(iter(run.running))
+            run.generate(ticket, tokens=10 if run.running[ticket].replica == "slow" else 1000)
+
+    def on_slow():
+        return sum(generate.replica == "slow" for generate in run.running.values())
+
+    end(20)
+    assert on_slow() == 4  # every slot is needed
+    run.do(run.core.replica_drains("slow", run.now))
+    end(16)
+    assert on_slow() == 0
+    run.do(run.core.replica_drains("slow", run.now, on=False))
+    end(6)
+    assert run.core._replicas._router._loads.replicas["slow"].weight < 0.5

@@ -205,3 +205,20 @@ def test_mean_seconds_after_a_resume_are_those_since_then(core_run):
     resumed.finish(4, 5, 6, 7)
     assert resumed.take() == [2, 3] and resumed.value("kept_s") == 4.0
     assert resumed.value("kept") == 8
+
+
+def test_prompts_that_end_before_a_group_that_waits_for_its_round_are_refused(run_virtual, work):
+    async def main():
+        snapshot = SchedulerSnapshot(deferred=(5,), resolved=(1,))
+        scheduler = work.scheduler(policy(), prompts=3, resume=snapshot)
+        assert [group.id for group in (await scheduler.next_batch()).groups] == [0, 2]
+        with pytest.raises(SchedulerError, match=r"prompts: they ended before group 5, .* has deferred"):
+            await scheduler.next_batch()
+        assert scheduler.snapshot().deferred == (5,)
+
+    run_virtual(main())
+
+
+def test_a_dict_is_no_snapshot_yet():
+    with pytest.raises(SchedulerError, match="resume: got dict, allowed is None or a SchedulerSnapshot"):
+        SchedulerCore(policy(), replicas={"a": 1}, resume={"first_group": 3})

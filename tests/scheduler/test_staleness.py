@@ -183,7 +183,7 @@ def waits_by_each_batch_to_come(ready, unfinished, *, version, max_staleness, gr
     return False
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.integers(0, 9), max_size=12),
     st.lists(st.integers(0, 9), max_size=12),

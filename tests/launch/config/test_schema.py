@@ -144,9 +144,7 @@ def test_every_preset_that_needs_no_further_role_can_be_chosen(preset: str) -> N
     assert rlvr(f"{RLVR}.algorithm={{preset: {preset}}}").algorithm.algorithm() == PRESETS[preset]
 
 
-@pytest.mark.parametrize(
-    ("preset", "need"), [("gigpo", "turn_states"), ("remax", "greedy_baseline")]
-)
+@pytest.mark.parametrize(("preset", "need"), [("gigpo", "turn_states"), ("remax", "greedy_baseline")])
 def test_an_algorithm_whose_role_no_pipeline_places_is_refused(preset: str, need: str) -> None:
     assert (
         f"needs {need}, which this pipeline does not provide"

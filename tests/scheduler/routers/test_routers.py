@@ -214,3 +214,9 @@ def test_no_rest_of_floats_is_left_when_a_replica_is_empty():
     for name, request in placed:
         router.release(name, request)
     assert router.take(Request()) == "a"
+
+
+@pytest.mark.timeout(10)
+def test_a_ring_of_thousands_of_replicas_is_made_at_once():
+    router = with_replicas(SessionAffinity(), **{f"r{number}": 1 for number in range(4096)})
+    assert router.take(Request(session="s")) is not None

@@ -1,6 +1,6 @@
 """Long-tail-aware scheduling of rollouts: which prompt runs when and where, and which groups make a batch.
 
-What the scheduler itself does not need is imported when it is asked for.
+What the core does not need is imported when it is asked for; that which runs it live needs asyncio.
 """
 
 import importlib
@@ -10,7 +10,6 @@ from roll_scheduler.adaptive_deadline import AdaptiveDeadline
 from roll_scheduler.batch import Batch, Generated, Graded, Group, Member
 from roll_scheduler.command import Abort, Command, Cut, Defer, Deliver, Drop, Generate, Grade, Stop
 from roll_scheduler.core import SchedulerCore
-from roll_scheduler.driver import RolloutScheduler
 from roll_scheduler.errors import (
     DeadlineExceeded,
     SchedulerError,
@@ -28,7 +27,6 @@ from roll_scheduler.group_filter import (
 )
 from roll_scheduler.length_predictor import LengthPredictor, LengthPrior
 from roll_scheduler.longest_first import LengthEstimator
-from roll_scheduler.part import Part
 from roll_scheduler.partial import PartialRollouts, VersionSpan, joined_spans, versions_of
 from roll_scheduler.policy import OverProvision, SchedulerPolicy
 from roll_scheduler.prompt_traits import PromptTraits
@@ -51,9 +49,11 @@ if TYPE_CHECKING:
     from roll_scheduler.conformance import check_batch_filter, check_filter, check_part
     from roll_scheduler.conformance_router import check_router
     from roll_scheduler.curriculum import Curriculum
+    from roll_scheduler.driver import RolloutScheduler
     from roll_scheduler.elastic import ElasticCommand, ElasticLoad, ElasticPlan, ElasticPolicy, Lend, Reclaim
     from roll_scheduler.length_fit import LengthFit, fit_lengths
     from roll_scheduler.mixture import Mixture, MixtureDomain
+    from roll_scheduler.part import Part
     from roll_scheduler.prompt_source import KeyedPrompt, PromptList, PromptLog, PromptSource, ResultObserver
     from roll_scheduler.routes import Move, Routes
     from roll_scheduler.stream_trigger import StreamRule, StreamTrigger, sample_weights
@@ -155,9 +155,11 @@ _MODULES = {
     "conformance": "check_batch_filter check_filter check_part",
     "conformance_router": "check_router",
     "curriculum": "Curriculum",
+    "driver": "RolloutScheduler",
     "elastic": "ElasticCommand ElasticLoad ElasticPlan ElasticPolicy Lend Reclaim",
     "length_fit": "LengthFit fit_lengths",
     "mixture": "Mixture MixtureDomain",
+    "part": "Part",
     "prompt_source": "KeyedPrompt PromptList PromptLog PromptSource ResultObserver",
     "routes": "Move Routes",
     "stream_trigger": "StreamRule StreamTrigger sample_weights",

@@ -30,7 +30,7 @@ class Generated(Generic[C]):
             that was not asked to stop has to have sampled a token.
 
     Raises:
-        SchedulerError: If a number is no integer >= 0, or a flag no bool.
+        SchedulerError: If a number is no integer >= 0, a flag no bool, or a span no `VersionSpan`.
     """
 
     completion: C
@@ -41,13 +41,21 @@ class Generated(Generic[C]):
     finished: bool = True
 
     def __post_init__(self) -> None:
-        for name, number in (("tokens", self.tokens), ("oldest_version", self.oldest_version)):
-            if type(number) is not int:
-                object.__setattr__(self, name, as_integer(number, f"Generated.{name}"))
+        plain = type(self.tokens) is type(self.oldest_version) is int
+        if not (plain and type(self.truncated) is type(self.finished) is bool and not self.spans):
+            self._check_types()
         if self.tokens < 0:
             raise SchedulerError(f"Generated.tokens: got {self.tokens}, allowed is >= 0")
         if self.oldest_version < 0:
             raise SchedulerError(f"Generated.oldest_version: got {self.oldest_version}, allowed is >= 0")
+
+    def _check_types(self) -> None:
+        """Makes numbers and flags of other libraries Python's; refuses everything else."""
+        for name, number in (("tokens", self.tokens), ("oldest_version", self.oldest_version)):
+            if type(number) is not int:
+                object.__setattr__(self, name, as_integer(number, f"Generated.{name}"))
+        if not all(isinstance(span, VersionSpan) for span in self.spans):
+            raise SchedulerError(f"Generated.spans: got {self.spans!r}, allowed are VersionSpan")
         flags: dict[str, Any] = {"truncated": self.truncated, "finished": self.finished}
         for name, flag in flags.items():
             if type(flag) is not bool:

@@ -26,7 +26,7 @@ from roll_scheduler.quarantine import Quarantine
 from roll_scheduler.rounds import Rounds
 from roll_scheduler.router import Router
 from roll_scheduler.routers.catalogue import ROUTERS
-from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart, cursor
+from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart, cursor, snapshot_or_new
 from roll_scheduler.ticket import PendingTicket, Ticket, TicketState, as_integer
 
 __all__ = ["PauseMode", "SchedulerCore"]
@@ -71,7 +71,7 @@ class SchedulerCore:
         traits: Callable[[int], PromptTraits] | None = None,
         tag: Callable[[int], str] | None = None,
     ) -> None:
-        start = SchedulerSnapshot() if resume is None else resume
+        start = snapshot_or_new(resume)
         self._fingerprint = {**policy.fingerprint(), "run_seed": str(run_seed)}
         start.check(self._fingerprint)
         self._policy = policy
@@ -182,8 +182,8 @@ class SchedulerCore:
         return self._dispatch(now)
 
     def exhaust(self) -> None:
-        """There are no more prompts."""
-        self._rounds.exhausted = True
+        """There are no more prompts; refused where the resume's snapshot waits for one."""
+        self._rounds.exhaust()
 
     def pause(self, mode: PauseMode, now: float) -> list[Command]:
         """From now on nothing is sent out and no prompt admitted, until `resume`. Grading goes on.
@@ -246,6 +246,7 @@ class SchedulerCore:
     def replica_drains(self, name: str, now: float, *, on: bool = True) -> list[Command]:
         """A replica gets nothing new, or, with `on` False, takes its share again; what runs there goes on."""
         self._replicas.drain(name, on=on)
+        self._queue.replica_drains(name)
         return self._dispatch(now)
 
     def generated(

@@ -120,6 +120,11 @@ class DispatchQueue:
             values["predicted_tail_s"] = max((seconds for _, seconds in left), default=0.0)
         return values
 
+    def replica_drains(self, name: str) -> None:
+        """A replica drains, or does so no more: what its weight was does not hold."""
+        if self._health is not None:
+            self._health.reset(name)
+
     def replica_down(self, name: str) -> None:
         """A replica left; when one of that name comes up, nothing is known of it."""
         if self._health is not None:

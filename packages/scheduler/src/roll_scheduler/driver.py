@@ -245,7 +245,8 @@ class RolloutScheduler(Generic[P, C, S]):
         self._advance(commands)
 
     def drain_replica(self, name: str, *, on: bool = True) -> None:
-        """Sends nothing new to a replica, for example before an upgrade; what runs there goes on.
+        """Sends nothing new to a replica, for example before an upgrade; what runs there goes on. Where all
+        drain, tickets wait.
 
         Args:
             name: The replica.

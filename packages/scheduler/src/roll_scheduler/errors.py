@@ -42,9 +42,14 @@ class TicketFailed(SchedulerError):
     Attributes:
         kind: A short word that failures are counted by, for example `"engine"`.
         message: What happened.
+
+    Raises:
+        SchedulerError: If the kind is no text.
     """
 
     def __init__(self, kind: str, message: str) -> None:
+        if not isinstance(kind, str):  # failures are sorted by it
+            raise SchedulerError(f"TicketFailed.kind: got {kind!r}, allowed is text")
         super().__init__(message, {kind: 1})
         self.kind = kind
 

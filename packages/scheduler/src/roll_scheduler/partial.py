@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.ticket import as_integer
 
 __all__ = ["PartialRollouts", "VersionSpan", "joined_spans", "versions_of"]
 
@@ -21,13 +22,16 @@ class VersionSpan:
         tokens: How many tokens in a row, >= 1.
 
     Raises:
-        SchedulerError: If there is no token.
+        SchedulerError: If there is no token, or a number is no integer.
     """
 
     version: int
     tokens: int
 
     def __post_init__(self) -> None:
+        if type(self.tokens) is not int or type(self.version) is not int:
+            for name in ("version", "tokens"):
+                object.__setattr__(self, name, as_integer(getattr(self, name), f"VersionSpan.{name}"))
         if self.tokens < 1:
             raise SchedulerError(f"VersionSpan.tokens: got {self.tokens}, allowed is >= 1")
 

@@ -1,6 +1,6 @@
 """Slots of the live replicas as the core keeps them; a router chooses among them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from roll_scheduler.errors import SchedulerError
 from roll_scheduler.router import ANY, Request, Router
@@ -28,8 +28,9 @@ class ReplicaSlots:
     """
 
     def __init__(self, replicas: Mapping[str, int], router: Router | None = None) -> None:
-        if not replicas:
-            raise SchedulerError("replicas: got none, at least one is needed")
+        given: object = replicas
+        if not isinstance(given, Mapping) or not given:
+            raise SchedulerError(f"replicas: got {given!r}, allowed are slots by name, of at least one")
         self._router = LeastLoaded() if router is None else router
         self._slots: dict[str, int] = {}
         self._running: dict[str, int] = {}
@@ -100,7 +101,7 @@ class ReplicaSlots:
         if name not in self.draining:
             self._router.report(name, weight)
 
-    def take(self, avoid: frozenset[str] = frozenset(), request: Request = ANY) -> str | None:
+    def take(self, avoid: Set[str] = frozenset(), request: Request = ANY) -> str | None:
         """Takes a slot and returns its replica, None if there is none.
 
         Args:
@@ -109,7 +110,8 @@ class ReplicaSlots:
         """
         if self.full:
             return None
-        if avoid and avoid.issuperset(self._slots.keys() - self.draining):
+        enough = len(self._slots) - len(self.draining)
+        if len(avoid) >= enough and self._slots.keys() - self.draining <= avoid:
             avoid = frozenset()
         taken = self._router.take(request, avoid)
         if taken is not None:

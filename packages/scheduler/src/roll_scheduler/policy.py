@@ -254,9 +254,9 @@ class SchedulerPolicy:
                 self.batch_filter,
                 "none with max_staleness > 0 or over-provisioned groups, which choose by age and by speed",
             )
-        if self.pool < self.groups_per_batch:
+        if not _is_count(self.pool) or self.pool < self.groups_per_batch:
             raise _refused(
-                "batch_filter.pool", self.pool, f"at least groups_per_batch, {self.groups_per_batch}"
+                "batch_filter.pool", self.pool, f"an integer >= groups_per_batch, {self.groups_per_batch}"
             )
 
 

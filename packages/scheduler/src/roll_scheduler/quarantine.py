@@ -9,7 +9,7 @@ and it takes `after` more such losses. So an innocent ticket has to be there at 
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from roll_scheduler.flight import Flight, FlightGroup
 from roll_scheduler.placement import ReplicaSlots
@@ -39,6 +39,7 @@ class Quarantine:
         self.waiting: deque[Flight] = deque()
         self._caps: dict[str, list[int]] = {}
         self._slots: dict[str, int] = {}
+        self._closed: dict[int, set[str]] = {}
 
     def losses(self, groups: Iterable[FlightGroup]) -> tuple[tuple[int, int], ...]:
         """Losses that groups are blamed for, by id, sorted; for a snapshot."""
@@ -58,10 +59,13 @@ class Quarantine:
     def up(self, name: str, slots: int) -> None:
         """A replica joined."""
         self._slots[name], self._caps[name] = slots, []
+        self._changed(name)
 
     def down(self, name: str) -> None:
         """A replica left."""
         del self._slots[name], self._caps[name]
+        for closed in self._closed.values():
+            closed.discard(name)
 
     def blame(self, flights: Iterable[Flight]) -> list[FlightGroup]:
         """These ran on a replica that was lost; returns the groups that are to be dropped for it."""
@@ -99,16 +103,13 @@ class Quarantine:
             flight = self.waiting.popleft()
             if flight.state is not TicketState.WAITING:
                 continue
-            level = self._level(flight)
-            closed = frozenset(
-                name for name, slots in self._slots.items() if not self._joins(self._cap(level, slots), name)
-            )
-            live = self._slots.keys() - replicas.draining
-            avoid = closed | flight.avoid if live - closed - flight.avoid else closed
-            if live - avoid and (replica := replicas.take(avoid)) is not None:
+            level = min(self._level(flight), self._after - 1)
+            avoid = self._shunned(level, flight, replicas)
+            if avoid is not None and (replica := replicas.take(avoid)) is not None:
                 flight.request = ANY
                 flight.cap = self._cap(level, self._slots[replica])
                 self._caps[replica].append(flight.cap)
+                self._changed(replica)
                 return flight, replica
             self.waiting.append(flight)
         return None
@@ -117,6 +118,7 @@ class Quarantine:
         """A suspect leaves its replica, which is still there."""
         if flight.cap:
             self._caps[replica].remove(flight.cap)
+            self._changed(replica)
             flight.cap = 0
 
     def cleared(self, flight: Flight) -> None:
@@ -126,6 +128,26 @@ class Quarantine:
 
     def _level(self, flight: Flight) -> int:
         return max(flight.losses, flight.group.losses)
+
+    def _shunned(self, level: int, flight: Flight, replicas: ReplicaSlots) -> Set[str] | None:
+        """Replicas on which a suspect must not run, those that it failed on too if others are left; None if
+        it may run nowhere."""
+        if level not in self._closed:
+            self._closed[level] = {
+                name for name, slots in self._slots.items() if not self._joins(self._cap(level, slots), name)
+            }
+        closed = self._closed[level]
+        never = closed | replicas.draining if replicas.draining else closed
+        if len(never) == len(self._slots):
+            return None
+        failed_on = flight.avoid & self._slots.keys()
+        return closed | failed_on if failed_on and len(never | failed_on) < len(self._slots) else closed
+
+    def _changed(self, name: str) -> None:
+        """Suspects came to or left a replica: whether others may join them is looked at anew."""
+        for level, closed in self._closed.items():
+            joins = self._joins(self._cap(level, self._slots[name]), name)
+            (closed.discard if joins else closed.add)(name)
 
     def _cap(self, level: int, slots: int) -> int:
         return 1 if level >= self._after - 1 else max(1, slots >> level)

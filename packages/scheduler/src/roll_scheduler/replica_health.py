@@ -72,6 +72,10 @@ class ReplicaHealth:
         seen = self._of(name)
         seen.failures += (1 - seen.failures) * self.RATE
 
+    def reset(self, name: str) -> None:
+        """A replica's weight was set to 1 by somebody else; what is known of it stays."""
+        self._of(name).told = 1.0
+
     def forget(self, name: str) -> None:
         """A replica left."""
         seen = self._seen.pop(name, None)

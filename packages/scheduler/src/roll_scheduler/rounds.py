@@ -8,6 +8,7 @@ from dataclasses import replace
 from roll_scheduler.attempts import Attempts
 from roll_scheduler.command import Command, Cut
 from roll_scheduler.departures import Departures
+from roll_scheduler.errors import SchedulerError
 from roll_scheduler.groups import GroupBook
 from roll_scheduler.ledger import Ledger
 from roll_scheduler.policy import SchedulerPolicy
@@ -103,6 +104,19 @@ class Rounds:
         if self._speculates:
             self._book.provision.begin(self._departures.slots)
         self._hold()
+
+    def exhaust(self) -> None:
+        """There are no more prompts.
+
+        Raises:
+            SchedulerError: If a group that was deferred before a resume has not come: it would be lost.
+        """
+        if self._to_defer:
+            raise SchedulerError(
+                f"prompts: they ended before group {max(self._to_defer)}, which the snapshot has deferred; "
+                "allowed are those of before, from its first_group on"
+            )
+        self.exhausted = True
 
     def refill(self, now: float) -> tuple[list[Command], bool]:
         """What can be done for a batch without a new prompt; and whether there may be tickets to start."""

@@ -6,7 +6,14 @@ from typing import Any, Protocol, runtime_checkable
 
 from roll_scheduler.errors import SchedulerError
 
-__all__ = ["SchedulerSnapshot", "StatefulPart", "check_stateful", "cursor", "restore_parts"]
+__all__ = [
+    "SchedulerSnapshot",
+    "StatefulPart",
+    "check_stateful",
+    "cursor",
+    "restore_parts",
+    "snapshot_or_new",
+]
 
 
 FORMAT = 2
@@ -109,6 +116,22 @@ class StatefulPart(Protocol):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes what `state` gave, maybe after JSON."""
         ...
+
+
+def snapshot_or_new(resume: object) -> SchedulerSnapshot:
+    """Where a scheduler begins: at a snapshot, or, for None, with group 0 at version 0.
+
+    Raises:
+        SchedulerError: If it is something else, for example a dict that has to be made a snapshot first.
+    """
+    if resume is None:
+        return SchedulerSnapshot()
+    if not isinstance(resume, SchedulerSnapshot):
+        raise SchedulerError(
+            f"resume: got {type(resume).__name__}, allowed is None or a SchedulerSnapshot; from JSON: "
+            "SchedulerSnapshot(**fields)"
+        )
+    return resume
 
 
 def check_stateful(parts: Mapping[str, object], reserved: str) -> None:

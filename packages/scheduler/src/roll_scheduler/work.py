@@ -35,7 +35,7 @@ class Work(Generic[P, C, S]):
         finished: Called with each task that ended and was not aborted.
 
     Raises:
-        SchedulerError: If the policy has `partial` without `generate_part` or the other way round.
+        SchedulerError: If the policy is none, or has `partial` without `generate_part` or vice versa.
     """
 
     def __init__(
@@ -150,6 +150,12 @@ class Work(Generic[P, C, S]):
 
 
 def _check_functions(whole: bool, in_parts: bool, policy: SchedulerPolicy) -> None:
+    given_policy: object = policy
+    if not isinstance(given_policy, SchedulerPolicy):
+        raise SchedulerError(
+            f"policy: got {type(given_policy).__name__}, allowed is a SchedulerPolicy; of fields by name: "
+            "SchedulerPolicy(**fields)"
+        )
     if in_parts == whole or in_parts != (policy.partial is not None):
         given = [name for name, there in (("generate", whole), ("generate_part", in_parts)) if there]
         wanted = "generate" if policy.partial is None else "generate_part"

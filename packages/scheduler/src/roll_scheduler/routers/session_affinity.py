@@ -47,13 +47,14 @@ class SessionAffinity:
         self._remembered = remembered
         self._loads = Loads(kv_tokens=kv_tokens)
         self._ring: list[tuple[int, str]] = []
+        self._in_order = True
         self._spilled: dict[Hashable, str] = {}
 
     def up(self, name: str, slots: int) -> None:
         """A replica joined; see `Router`."""
         self._loads.up(name, slots)
         self._ring += [(_point(f"{name}/{number}"), name) for number in range(POINTS)]
-        self._ring.sort()
+        self._in_order = False
 
     def down(self, name: str) -> None:
         """A replica left; see `Router`."""
@@ -83,6 +84,9 @@ class SessionAffinity:
         if where is not None and self._welcomes(where, request, avoid):
             self._spilled[key] = where
             return self._loads.replicas[where]
+        if not self._in_order:  # once for all replicas that came up since
+            self._ring.sort()
+            self._in_order = True
         tried: set[str] = set()
         first = bisect_left(self._ring, (_point(repr(key)), ""))
         for step in range(len(self._ring)):
