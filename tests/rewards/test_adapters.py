@@ -2,12 +2,11 @@
 
 import asyncio
 import re
-import time
 from typing import Any
 
 import numpy as np
 import pytest
-from roll_rewards import RewardError, Score, grade_with_deadline, make_grader
+from roll_rewards import RewardError, grade_with_deadline, make_grader
 
 
 def trl_accuracy(prompts, completions, answer, **kwargs):
@@ -114,15 +113,6 @@ def gym_score(answer, entry):
     return float(answer == entry["answer"])
 
 
-def sleeper(response: str) -> float:
-    time.sleep(60)
-    return 1.0
-
-
-def worker_score(response: str, reference: str) -> Score:
-    return Score(value=float(response == reference), parsed=response)
-
-
 def grader(name: str, **options: object) -> Any:
     return make_grader("python", callable=f"{__name__}:{name}", **options)
 
@@ -199,9 +189,9 @@ async def test_style_can_be_said_where_names_mislead() -> None:
 
 @pytest.mark.timeout(120)
 async def test_isolated_function_is_judged_in_a_worker_and_killed_when_it_hangs() -> None:
-    score = await grader("worker_score", isolated=True).grade("4", "4")
+    scorer = make_grader("python", callable="isolated_functions:worker_score", isolated=True)
+    score = await scorer.grade("4", "4")
     assert (score.value, score.parsed) == (1.0, "4")
-    late = await grade_with_deadline(
-        grader("sleeper", isolated=True, timeout_s=0.5), "x", None, deadline_s=60
-    )
+    sleeper = make_grader("python", callable="isolated_functions:sleeper", isolated=True, timeout_s=0.5)
+    late = await grade_with_deadline(sleeper, "x", None, deadline_s=60)
     assert late.failure is not None and late.failure.kind == "deadline"
