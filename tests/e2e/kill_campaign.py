@@ -75,14 +75,16 @@ class Report:
 
     victim: str
     wanted: int
+    fewest: int = 0
     until: float = math.inf
     kills: list[tuple[str, int]] = field(default_factory=list)
     attempts: int = 0
     runs: int = 0
 
     def is_enough(self) -> bool:
-        """Whether the kills that were wanted, or the time for them, are used up."""
-        return len(self.kills) >= self.wanted or time.monotonic() > self.until
+        """Whether the kills that were wanted are made, or the fewest and the time for more is used up."""
+        late = len(self.kills) >= self.fewest and time.monotonic() > self.until
+        return len(self.kills) >= self.wanted or late
 
     def line(self) -> str:
         """The kills by the stage and step that was last written when they came."""
@@ -95,7 +97,14 @@ class Report:
 
 
 def campaign(
-    victim: str, kills: int, *, runtime: str, seed: int, workspace: Path, budget_s: float = math.inf
+    victim: str,
+    kills: int,
+    *,
+    runtime: str,
+    seed: int,
+    workspace: Path,
+    fewest: int = 0,
+    budget_s: float = math.inf,
 ) -> Report:
     """Kills `victim` so many times; raises AssertionError if a ledger differs or a process stays.
 
@@ -105,10 +114,11 @@ def campaign(
         runtime: "local" (driver only) or "ray".
         seed: Of the instants.
         workspace: Of the runs; with a short path.
+        fewest: How many at least, however long they take.
         budget_s: Seconds after which no further kill is made.
     """
     instants = random.Random(seed)
-    report = Report(victim=victim, wanted=kills, until=time.monotonic() + budget_s)
+    report = Report(victim=victim, wanted=kills, fewest=fewest, until=time.monotonic() + budget_s)
     (workspace / "kills.yaml").write_text(CONFIG.replace("RUNTIME", runtime))
     reference = _undisturbed(workspace)
     while not report.is_enough():

@@ -18,7 +18,15 @@ BUDGET_S = 150.0
 def test_a_run_that_is_killed_at_random_instants_has_the_ledger_of_one_that_is_not(
     short_workspace: Path, victim: str, runtime: str
 ) -> None:
-    report = campaign(victim, KILLS, runtime=runtime, seed=1, workspace=short_workspace, budget_s=BUDGET_S)
+    report = campaign(
+        victim,
+        KILLS,
+        runtime=runtime,
+        seed=1,
+        workspace=short_workspace,
+        fewest=FEWEST,
+        budget_s=BUDGET_S,
+    )
     print(report.line())
     assert len(report.kills) >= FEWEST
 
