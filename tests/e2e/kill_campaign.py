@@ -186,6 +186,8 @@ def _resumed(report: Report, instants: random.Random, workspace: Path, directory
                 if not victims:
                     continue
                 os.kill(victims[0], signal.SIGKILL)
+                if _goes_on(run, directory):
+                    continue
                 assert run.process.wait(60) == 1, run.screen()
                 assert "RoleDied: trainer died" in run.screen().strip().splitlines()[-1], run.screen()
             report.kills.append(_last_step(directory))
@@ -193,6 +195,17 @@ def _resumed(report: Report, instants: random.Random, workspace: Path, directory
             assert list((workspace / "t").glob("roll-*")) == []
         finally:
             run.end()
+
+
+def _goes_on(run: BackgroundRun, directory: Path) -> bool:
+    """Whether the run did without the learner: it was that of a stage that had just ended."""
+    before, until = _lines(directory), time.monotonic() + 60
+    while run.process.poll() is None and time.monotonic() < until:
+        # One more line may be on its way; more would need the learner.
+        if _lines(directory) > before + 2:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def _replaced(report: Report, instants: random.Random, workspace: Path, directory: Path) -> None:
