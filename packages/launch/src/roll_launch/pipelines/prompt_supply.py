@@ -4,6 +4,7 @@ The RLVR pipeline makes one a stage; its scheduler takes the prompts and tells i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from roll_scheduler import (
@@ -37,21 +38,22 @@ class PromptSupply:
 
     def __init__(self, plan: RlvrPlan, *, first: int = 0, state: Mapping[str, Any] | None = None) -> None:
         self._curricula: dict[str, Curriculum[Prompt]] = {}
-        self._plain = plan.prompts.endless(plan.seed, first=first)
         self._log: PromptLog[Prompt] | None = None
+        self._prompts: Iterator[Prompt]
         if isinstance(plan.stage.data, MixtureData) or plan.stage.curriculum is not None:
             self._log = PromptLog(self._source(plan))
             if state:
                 self._log.restore(state)
                 self._log.rewind(first)
+            self._prompts = map(attrgetter("prompt"), self._log)
+        else:
+            self._prompts = plan.prompts.endless(plan.seed, first=first)
 
     def __iter__(self) -> Iterator[Prompt]:
         return self
 
     def __next__(self) -> Prompt:
-        if self._log is None:
-            return next(self._plain)
-        return next(self._log).prompt
+        return next(self._prompts)
 
     @staticmethod
     def traits(prompt: Prompt) -> PromptTraits:
