@@ -6,9 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from vllm_environment import ROOT, vllm_python
 
-ROOT = Path(__file__).parents[2]
-PYTHON = Path(os.environ.get("ROLL_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python"))
 ENGINE = (
     "{kind: vllm, max_batch: 128, threads: 1, options: {enforce_eager: true, disable_log_stats: true,"
     " kv_cache_memory_bytes: 268435456}}"
@@ -18,15 +17,11 @@ ENGINE = (
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_a_run_through_vllm_learns_as_one_through_the_embedded_engine(short_workspace: Path) -> None:
-    if not PYTHON.exists():
-        reason = f"no vLLM at {PYTHON} (ROLL_VLLM_PYTHON): python scripts/make_vllm_env.py makes it"
-        if os.environ.get("ROLL_REQUIRE_VLLM") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    python = vllm_python()
     directory = short_workspace / "run"
     done = subprocess.run(
         [
-            str(PYTHON), "-m", "roll_launch.cli", "run", str(ROOT / "examples" / "quickstart.yaml"),
+            str(python), "-m", "roll_launch.cli", "run", str(ROOT / "examples" / "quickstart.yaml"),
             "runtime=local", "stages.rlvr.steps=40", f"stages.rlvr.rollout.engine={ENGINE}",
             "--run-dir", str(directory),
         ],

@@ -8,20 +8,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from vllm_environment import ROOT, vllm_python
 
-ROOT = Path(__file__).parents[2]
-PYTHON = Path(os.environ.get("ROLL_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python"))
 INSIDE = Path(__file__).with_name("inside_vllm.py")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_vllm_on_cpu_conforms_and_honours_what_its_adapter_promises():
-    if not PYTHON.exists():
-        reason = f"no vLLM at {PYTHON} (ROLL_VLLM_PYTHON): python scripts/make_vllm_env.py makes it"
-        if os.environ.get("ROLL_REQUIRE_VLLM") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    python = vllm_python()
     settings = [
         "-o",
         "addopts=--import-mode=importlib",
@@ -30,7 +25,7 @@ def test_vllm_on_cpu_conforms_and_honours_what_its_adapter_promises():
         "-p",
         "no:cacheprovider",
     ]
-    command = [str(PYTHON), "-m", "pytest", str(INSIDE), "-q", "-s", "--timeout=1500", *settings]
+    command = [str(python), "-m", "pytest", str(INSIDE), "-q", "-s", "--timeout=1500", *settings]
     done = subprocess.run(
         command,
         cwd=ROOT,
