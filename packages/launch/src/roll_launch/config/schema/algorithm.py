@@ -127,26 +127,20 @@ if TYPE_CHECKING:
         """An algorithm of roll_learners."""
 
 else:
-    KlConfig = create_model(
-        "KlConfig",
-        __base__=_Partial,
-        __module__=__name__,
-        __doc__="A penalty for distance from the policy that the stage starts with.",
-        **_fields(KlPenalty),
+
+    def _section(name: str, about: str, record: type) -> type[_Partial]:
+        return create_model(name, __base__=_Partial, __module__=__name__, __doc__=about, **_fields(record))
+
+    KlConfig = _section(
+        "KlConfig", "A penalty for distance from the policy that the stage starts with.", KlPenalty
     )
-    CorrectionConfig = create_model(
+    CorrectionConfig = _section(
         "CorrectionConfig",
-        __base__=_Partial,
-        __module__=__name__,
-        __doc__="For an engine that samples from other probabilities than the learner computes.",
-        **_fields(Correction),
+        "For an engine that samples from other probabilities than the learner computes.",
+        Correction,
     )
-    CriticRuleConfig = create_model(
-        "CriticRuleConfig",
-        __base__=_Partial,
-        __module__=__name__,
-        __doc__="How critics learn and what their agreement decides.",
-        **_fields(CriticRule),
+    CriticRuleConfig = _section(
+        "CriticRuleConfig", "How critics learn and what their agreement decides.", CriticRule
     )
     AlgorithmConfig = create_model(
         "AlgorithmConfig",
