@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from roll_rollout.errors import EngineError, EngineLibraryError, EngineUnavailable
 from roll_rollout.http_endpoint import HttpEndpoint
+from roll_rollout.releases import check_release, spelled
 
 SUPPORTED_VERSIONS = ((0, 5, 23), (0, 6))
 """SGLang from the first of these on, and before the second; what the in-process engine checks."""
@@ -212,7 +213,7 @@ def check_library() -> None:
     Raises:
         EngineLibraryError: It is not; names both.
     """
-    allowed = " to before ".join(".".join(map(str, version)) for version in SUPPORTED_VERSIONS)
+    allowed = spelled(SUPPORTED_VERSIONS)
     try:
         from sglang.version import __version__
     except ImportError as error:
@@ -220,11 +221,7 @@ def check_library() -> None:
         raise EngineLibraryError(
             f"the SGLang engine in process needs SGLang {allowed} ({install}); importing it failed: {error}"
         ) from error
-    release = tuple(int(part) for part in __version__.split(".")[:3] if part.isdigit())
-    if not SUPPORTED_VERSIONS[0] <= release < SUPPORTED_VERSIONS[1]:
-        raise EngineLibraryError(
-            f"the SGLang engine is written for SGLang {allowed}, installed is {__version__}"
-        )
+    check_release("SGLang", __version__, SUPPORTED_VERSIONS)
 
 
 def _message(name: str, body: Mapping[str, Any]) -> Any:

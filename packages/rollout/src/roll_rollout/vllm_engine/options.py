@@ -11,6 +11,7 @@ import numpy as np
 from roll_rollout.capabilities import EngineCapabilities
 from roll_rollout.errors import EngineError, EngineLibraryError
 from roll_rollout.media import MediaKind
+from roll_rollout.releases import check_release, spelled
 from roll_rollout.stop_strings import Decode
 
 SUPPORTED_VERSIONS = ((0, 32), (0, 34))
@@ -36,7 +37,7 @@ def check_library() -> None:
     Raises:
         EngineLibraryError: It is not; names both.
     """
-    allowed = " to before ".join(".".join(map(str, version)) for version in SUPPORTED_VERSIONS)
+    allowed = spelled(SUPPORTED_VERSIONS)
     try:
         from vllm import __version__
     except ImportError as error:
@@ -44,9 +45,7 @@ def check_library() -> None:
         raise EngineLibraryError(
             f"the vLLM engine needs vLLM {allowed} ({install}), and importing it failed: {error}"
         ) from error
-    release = tuple(int(part) for part in __version__.split(".")[:2] if part.isdigit())
-    if not SUPPORTED_VERSIONS[0] <= release < SUPPORTED_VERSIONS[1]:
-        raise EngineLibraryError(f"the vLLM engine is written for vLLM {allowed}, installed is {__version__}")
+    check_release("vLLM", __version__, SUPPORTED_VERSIONS)
 
 
 def runs_on_cpu() -> bool:
