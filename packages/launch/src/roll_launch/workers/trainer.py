@@ -5,31 +5,22 @@ The local runtime calls it on the trainer's own thread; under Ray it lives insid
 
 import resource
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from roll_learners import (
-    KlController,
-    LocalCritic,
-    LocalLearner,
-    LocalScorer,
-    OptimizerSettings,
-    Roles,
-    policy_step,
-    supervised_step,
-)
+from roll_learners import KlController, Roles, policy_step, supervised_step
 from roll_learners.sample import Sample
 from roll_learners.update import StepResult
 from roll_rollout import Completion, WeightUpdate, weights_checksum
 from roll_rollout.torch_weights import weight_update
 from transformers.utils.logging import disable_progress_bar
 
-from roll_launch.models import load_model, load_tokenizer, load_value_model, save_pretrained
+from roll_launch.models import load_tokenizer, save_pretrained
 from roll_launch.roles import TrainerSpec
 from roll_launch.samples import sample_from_completion
+from roll_launch.workers.learners import build_critics, build_learner, build_reference
 
 TRAINER_STATE = "trainer.pt"
 
@@ -42,27 +33,10 @@ class TrainerWorker:
         disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it without annotations
         settings = spec.learner
         self._tokenizer = load_tokenizer(spec.model.tokenizer)
-        self._model = load_model(replace(spec.model, path=spec.resume or spec.model.path))
-        self._learner = LocalLearner(
-            self._model,
-            optimizer=OptimizerSettings(
-                **settings.optimizer.model_dump(),
-                total_steps=spec.optimizer_steps,
-            ),
-            micro_batch_tokens=settings.micro_batch_tokens,
-            temperature=spec.temperature,
-            device=settings.device,
-        )
+        self._learner = build_learner(spec)
         self._algorithm = spec.algorithm
-        self._reference: LocalScorer | None = None
-        if spec.algorithm is not None and spec.algorithm.needs_reference:
-            self._reference = LocalScorer(
-                load_model(spec.model),
-                micro_batch_tokens=settings.micro_batch_tokens,
-                temperature=spec.temperature,
-                device=settings.device,
-            )
-        self._critics = _critics(spec)
+        self._reference = build_reference(spec)
+        self._critics = build_critics(spec)
         self._steps = 0
         self._warmup_steps = spec.critics.warmup_steps if spec.critics is not None else 0
         self._kl: KlController | None = None
@@ -116,7 +90,7 @@ class TrainerWorker:
 
     def save(self, directory: Path, state: bool) -> None:
         """Writes model and tokenizer, and the optimizer's state if asked."""
-        save_pretrained(self._model, self._tokenizer, directory)
+        save_pretrained(self._learner.model, self._tokenizer, directory)
         if state:
             trainer: dict[str, Any] = {
                 "learner": self._learner.state_dict(),
@@ -145,18 +119,3 @@ class TrainerWorker:
             critic.load_state_dict(saved["learner"])
         if self._kl is not None:
             self._kl.coef = state["kl_coef"]
-
-
-def _critics(spec: TrainerSpec) -> list[LocalCritic]:
-    settings, critics = spec.learner, spec.critics
-    if critics is None:
-        return []
-    return [
-        LocalCritic(
-            load_value_model(replace(critics.model, seed=critics.model.seed + number)),
-            optimizer=OptimizerSettings(**critics.optimizer.model_dump(), total_steps=spec.optimizer_steps),
-            micro_batch_tokens=settings.micro_batch_tokens,
-            device=settings.device,
-        )
-        for number in range(critics.count)
-    ]
