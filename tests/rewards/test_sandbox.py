@@ -2,6 +2,9 @@
 
 import asyncio
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -218,10 +221,28 @@ def test_control_group_is_removed_again() -> None:
     group = ProcessGroup.create(99)
     if group is None:
         pytest.skip("control groups cannot be made here")
-    group.limit(processes=7)
-    assert [(path / "pids.max").read_text().strip() for path in group.directories] == ["7"]
+    group.limit(processes=7, memory_mb=64)
+    assert {file.name: file.read_text().strip() for file in group.limits}.items() <= {
+        "pids.max": "7",
+        "memory.max": str(64 * 2**20),
+        "memory.limit_in_bytes": str(64 * 2**20),
+    }.items()
+    assert "pids.max" in {file.name for file in group.limits}
     group.remove()
     assert not any(path.exists() for path in group.directories)
+
+
+def test_the_kernel_ends_what_takes_more_memory_than_a_control_group_allows() -> None:
+    group = ProcessGroup.create(98)
+    if group is None or not group.bounds_memory:
+        pytest.skip("control groups of memory cannot be made here")
+    group.limit(processes=8, memory_mb=64)
+    enter = f"import os\nfor name in {group.entrances!r}:\n    open(name, 'w').write('0')\n"
+    try:
+        ended = subprocess.run([sys.executable, "-c", enter + "held = b'x' * (256 * 2**20)"], timeout=50)
+        assert (ended.returncode, group.memory_kills) == (-signal.SIGKILL, 1)
+    finally:
+        group.remove()
 
 
 def _command_line(pid: int) -> bytes:

@@ -118,8 +118,14 @@ class Cell:
             CellBrokenError: The sandbox ended or did not answer; close it.
         """
         self._runs += 1
+        killed = 0
         if self._group:
-            self._group.limit(processes=job.limits.processes + _HELPERS)
+            limits = job.limits
+            self._group.limit(
+                processes=limits.processes + _HELPERS,
+                memory_mb=limits.memory_mb + limits.scratch_mb + _HELPERS_MB,
+            )
+            killed = self._group.memory_kills
         with contextlib.ExitStack() as handles:
             inputs = [_sealed(job.stdin, "stdin"), _sealed(_serialised(job), "job")]
             outputs = [_file(name) for name in ("stdout", "stderr", "result")]
@@ -136,6 +142,8 @@ class Cell:
                 raise CellBrokenError("the sandbox did not end a program in time") from error
             if answer.get("done") != self._runs:
                 raise CellBrokenError(f"the sandbox gave another answer: {str(answer)[:200]}")
+            if self._group and answer["reason"] == "exited" and self._group.memory_kills > killed:
+                answer["reason"] = "memory"
             return self._outcome(job, answer, outputs)
 
     def stop(self) -> None:
@@ -195,6 +203,10 @@ class Cell:
 
 # Processes of a sandbox that are not the program's: guards, the warden, and forks of it in the making.
 _HELPERS = 6
+
+# Memory of theirs, of modules that are there before the program, and of what a program prints. The warden
+# ends a program at its own limit; this one is for what grows too fast to be seen.
+_HELPERS_MB = 512
 
 
 def _claim_user() -> tuple[int, socket.socket]:
