@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from roll_scheduler import OverProvision, SchedulerError
-from roll_scheduler.elastic import ElasticPolicy
 from roll_scheduler.partial import PartialRollouts
+from roll_scheduler.planning.elastic import ElasticPolicy
 from roll_scheduler.simulator import (
     TRACES,
     EngineModel,

@@ -1,63 +1,79 @@
 """Long-tail-aware scheduling of rollouts: which prompt runs when and where, and which groups make a batch.
 
-What the core does not need is imported when it is asked for; that which runs it live needs asyncio.
+Each name is imported when it is asked for: what runs a scheduler live needs asyncio, what adapts numpy.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
-from roll_scheduler.adaptive_deadline import AdaptiveDeadline
-from roll_scheduler.batch import Batch, Generated, Graded, Group, Member
-from roll_scheduler.command import Abort, Command, Cut, Defer, Deliver, Drop, Generate, Grade, Stop
-from roll_scheduler.core import SchedulerCore
-from roll_scheduler.errors import (
-    DeadlineExceeded,
-    SchedulerError,
-    StarvationError,
-    TicketFailed,
-    TooManyFailures,
-)
-from roll_scheduler.group_filter import (
-    BatchFilter,
-    GroupFilter,
-    MeanOutside,
-    MostUncertain,
-    TruncatedShare,
-    ZeroSpread,
-)
-from roll_scheduler.length_predictor import LengthPredictor, LengthPrior
-from roll_scheduler.longest_first import LengthEstimator
-from roll_scheduler.partial import PartialRollouts, VersionSpan, joined_spans, versions_of
-from roll_scheduler.policy import OverProvision, SchedulerPolicy
-from roll_scheduler.prompt_traits import PromptTraits
-from roll_scheduler.replica_health import ReplicaHealth
-from roll_scheduler.router import Request, Router
-from roll_scheduler.routers import (
-    ROUTERS,
-    LeastLoaded,
-    PowerOfTwo,
-    PrefixAffinity,
-    RoundRobin,
-    SessionAffinity,
-)
-from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart
-from roll_scheduler.staleness import admissible, choose_groups, may_train, staleness
-from roll_scheduler.ticket import PendingTicket, Ticket, TicketState, ticket_seed
-
 if TYPE_CHECKING:
-    from roll_scheduler.adaptive_over_provision import AdaptiveOverProvision, RoundModel
-    from roll_scheduler.conformance import check_batch_filter, check_filter, check_part
-    from roll_scheduler.conformance_router import check_router
-    from roll_scheduler.curriculum import Curriculum
-    from roll_scheduler.driver import RolloutScheduler
-    from roll_scheduler.elastic import ElasticCommand, ElasticLoad, ElasticPlan, ElasticPolicy, Lend, Reclaim
-    from roll_scheduler.length_fit import LengthFit, fit_lengths
-    from roll_scheduler.mixture import Mixture, MixtureDomain
-    from roll_scheduler.part import Part
-    from roll_scheduler.prompt_source import KeyedPrompt, PromptList, PromptLog, PromptSource, ResultObserver
-    from roll_scheduler.routes import Move, Routes
-    from roll_scheduler.stream_trigger import StreamRule, StreamTrigger, sample_weights
-    from roll_scheduler.tp_planner import TpPlanner, TpRule, planned_tp
+    from roll_scheduler.conformance.filters import check_batch_filter, check_filter, check_part
+    from roll_scheduler.conformance.router import check_router
+    from roll_scheduler.errors import (
+        DeadlineExceeded,
+        SchedulerError,
+        StarvationError,
+        TicketFailed,
+        TooManyFailures,
+    )
+    from roll_scheduler.lengths.fit import LengthFit, fit_lengths
+    from roll_scheduler.lengths.predictor import LengthPredictor, LengthPrior
+    from roll_scheduler.lifecycle.adaptive_deadline import AdaptiveDeadline
+    from roll_scheduler.lifecycle.command import (
+        Abort,
+        Command,
+        Cut,
+        Defer,
+        Deliver,
+        Drop,
+        Generate,
+        Grade,
+        Stop,
+    )
+    from roll_scheduler.lifecycle.core import SchedulerCore
+    from roll_scheduler.live.driver import RolloutScheduler
+    from roll_scheduler.live.part import Part
+    from roll_scheduler.partial import PartialRollouts, VersionSpan, joined_spans, versions_of
+    from roll_scheduler.planning.elastic import (
+        ElasticCommand,
+        ElasticLoad,
+        ElasticPlan,
+        ElasticPolicy,
+        Lend,
+        Reclaim,
+    )
+    from roll_scheduler.planning.stream_trigger import StreamRule, StreamTrigger, sample_weights
+    from roll_scheduler.planning.tp_planner import TpPlanner, TpRule, planned_tp
+    from roll_scheduler.policy import OverProvision, SchedulerPolicy
+    from roll_scheduler.prompts.curriculum import Curriculum
+    from roll_scheduler.prompts.mixture import Mixture, MixtureDomain
+    from roll_scheduler.prompts.source import KeyedPrompt, PromptList, PromptLog, PromptSource, ResultObserver
+    from roll_scheduler.prompts.traits import PromptTraits
+    from roll_scheduler.queueing.longest_first import LengthEstimator
+    from roll_scheduler.queueing.replica_health import ReplicaHealth
+    from roll_scheduler.rounds.adaptive_over_provision import AdaptiveOverProvision, RoundModel
+    from roll_scheduler.rounds.batch import Batch, Generated, Graded, Group, Member
+    from roll_scheduler.rounds.group_filter import (
+        BatchFilter,
+        GroupFilter,
+        MeanOutside,
+        MostUncertain,
+        TruncatedShare,
+        ZeroSpread,
+    )
+    from roll_scheduler.rounds.staleness import admissible, choose_groups, may_train, staleness
+    from roll_scheduler.routers import (
+        ROUTERS,
+        LeastLoaded,
+        PowerOfTwo,
+        PrefixAffinity,
+        RoundRobin,
+        SessionAffinity,
+    )
+    from roll_scheduler.routers.router import Request, Router
+    from roll_scheduler.routers.routes import Move, Routes
+    from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart
+    from roll_scheduler.ticket import PendingTicket, Ticket, TicketState, ticket_seed
 
 __all__ = [
     "ROUTERS",
@@ -151,19 +167,36 @@ __all__ = [
 ]
 
 _MODULES = {
-    "adaptive_over_provision": "AdaptiveOverProvision RoundModel",
-    "conformance": "check_batch_filter check_filter check_part",
-    "conformance_router": "check_router",
-    "curriculum": "Curriculum",
-    "driver": "RolloutScheduler",
-    "elastic": "ElasticCommand ElasticLoad ElasticPlan ElasticPolicy Lend Reclaim",
-    "length_fit": "LengthFit fit_lengths",
-    "mixture": "Mixture MixtureDomain",
-    "part": "Part",
-    "prompt_source": "KeyedPrompt PromptList PromptLog PromptSource ResultObserver",
-    "routes": "Move Routes",
-    "stream_trigger": "StreamRule StreamTrigger sample_weights",
-    "tp_planner": "TpPlanner TpRule planned_tp",
+    "conformance.filters": "check_batch_filter check_filter check_part",
+    "conformance.router": "check_router",
+    "errors": "DeadlineExceeded SchedulerError StarvationError TicketFailed TooManyFailures",
+    "lengths.fit": "LengthFit fit_lengths",
+    "lengths.predictor": "LengthPredictor LengthPrior",
+    "lifecycle.adaptive_deadline": "AdaptiveDeadline",
+    "lifecycle.command": "Abort Command Cut Defer Deliver Drop Generate Grade Stop",
+    "lifecycle.core": "SchedulerCore",
+    "live.driver": "RolloutScheduler",
+    "live.part": "Part",
+    "partial": "PartialRollouts VersionSpan joined_spans versions_of",
+    "planning.elastic": "ElasticCommand ElasticLoad ElasticPlan ElasticPolicy Lend Reclaim",
+    "planning.stream_trigger": "StreamRule StreamTrigger sample_weights",
+    "planning.tp_planner": "TpPlanner TpRule planned_tp",
+    "policy": "OverProvision SchedulerPolicy",
+    "prompts.curriculum": "Curriculum",
+    "prompts.mixture": "Mixture MixtureDomain",
+    "prompts.source": "KeyedPrompt PromptList PromptLog PromptSource ResultObserver",
+    "prompts.traits": "PromptTraits",
+    "queueing.longest_first": "LengthEstimator",
+    "queueing.replica_health": "ReplicaHealth",
+    "rounds.adaptive_over_provision": "AdaptiveOverProvision RoundModel",
+    "rounds.batch": "Batch Generated Graded Group Member",
+    "rounds.group_filter": "BatchFilter GroupFilter MeanOutside MostUncertain TruncatedShare ZeroSpread",
+    "rounds.staleness": "admissible choose_groups may_train staleness",
+    "routers": "ROUTERS LeastLoaded PowerOfTwo PrefixAffinity RoundRobin SessionAffinity",
+    "routers.router": "Request Router",
+    "routers.routes": "Move Routes",
+    "snapshot": "SchedulerSnapshot StatefulPart",
+    "ticket": "PendingTicket Ticket TicketState ticket_seed",
 }
 _LAZY = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Literal, TypeGuard
 
-from roll_scheduler.adaptive_deadline import AdaptiveDeadline
 from roll_scheduler.errors import SchedulerError
-from roll_scheduler.group_filter import BatchFilter, GroupFilter
+from roll_scheduler.lifecycle.adaptive_deadline import AdaptiveDeadline
 from roll_scheduler.partial import PartialRollouts
+from roll_scheduler.rounds.group_filter import BatchFilter, GroupFilter
 from roll_scheduler.routers.catalogue import ROUTERS
 
 __all__ = ["OverProvision", "SchedulerPolicy"]

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
-from roll_scheduler.router import Router
 from roll_scheduler.routers.least_loaded import LeastLoaded
 from roll_scheduler.routers.power_of_two import PowerOfTwo
 from roll_scheduler.routers.prefix_affinity import PrefixAffinity
 from roll_scheduler.routers.round_robin import RoundRobin
+from roll_scheduler.routers.router import Router
 from roll_scheduler.routers.session_affinity import SessionAffinity
 
 __all__ = ["ROUTERS"]

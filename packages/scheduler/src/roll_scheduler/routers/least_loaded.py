@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from roll_scheduler.router import Request
 from roll_scheduler.routers.loads import Loads
+from roll_scheduler.routers.router import Request
 
 __all__ = ["LeastLoaded"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 
 from roll_scheduler.errors import SchedulerError
-from roll_scheduler.router import Request
+from roll_scheduler.routers.router import ANY, Request
 
 __all__ = ["Loads", "ReplicaLoad"]
 
@@ -25,9 +25,10 @@ class ReplicaLoad:
         tokens: Sum of their expected tokens.
         kv: Sum of their expected KV.
         weight: What it is worth, 1 if healthy, 0 if it gets nothing new.
+        entry: What stands for it in the heap of `Loads`; any other that is there of it is void.
     """
 
-    __slots__ = ("kv", "name", "rank", "running", "slots", "tokens", "weight")
+    __slots__ = ("entry", "kv", "name", "rank", "running", "slots", "tokens", "weight")
 
     def __init__(self, name: str, slots: int, rank: int) -> None:
         self.name = name
@@ -37,6 +38,7 @@ class ReplicaLoad:
         self.tokens = 0.0
         self.kv = 0.0
         self.weight = 1.0
+        self.entry: tuple[float, int, str] | None = None
 
 
 class Loads:
@@ -95,7 +97,7 @@ class Loads:
         Raises:
             SchedulerError: If its expected tokens or KV are not finite and >= 0.
         """
-        if not (0 <= request.tokens < math.inf and 0 <= request.kv < math.inf):
+        if request is not ANY and not (0 <= request.tokens < math.inf and 0 <= request.kv < math.inf):
             self._enter(load)
             raise SchedulerError(
                 f"replica {load.name!r}: got {request}, allowed are finite numbers of tokens and kv >= 0"
@@ -151,7 +153,7 @@ class Loads:
         while heap and refused < MOST_REFUSALS:
             entry = heapq.heappop(heap)
             load = self.replicas.get(entry[2])
-            if load is None or not self._has_room(load) or entry != self._entry(load):
+            if load is None or load.entry is not entry:
                 continue
             if entry[2] not in avoid:
                 if self.may_take(load, request):
@@ -168,7 +170,7 @@ class Loads:
         heap = self._heap
         while heap:
             load = self.replicas.get(heap[0][2])
-            if load is not None and self._has_room(load) and heap[0] == self._entry(load):
+            if load is not None and load.entry is heap[0]:
                 return heap[0][0]
             heapq.heappop(heap)
         return math.inf
@@ -186,14 +188,15 @@ class Loads:
     def _has_room(self, load: ReplicaLoad) -> bool:
         return load.running < load.slots and load.weight > 0
 
-    def _entry(self, load: ReplicaLoad) -> tuple[float, int, str]:
-        return self.of(load), load.rank, load.name
-
     def _enter(self, load: ReplicaLoad) -> None:
         """Enters a replica whose load has changed; what was entered of it before is void."""
-        if self._has_room(load):
-            heapq.heappush(self._heap, self._entry(load))
+        if load.running >= load.slots or load.weight <= 0:
+            load.entry = None
+            return
+        amount = load.tokens if self._by_tokens else load.running
+        load.entry = entry = amount / (load.slots * load.weight), load.rank, load.name
+        heapq.heappush(self._heap, entry)
         # Void entries below the top would pile up.
         if len(self._heap) > 4 * len(self.replicas):
-            self._heap = [self._entry(each) for each in self.replicas.values() if self._has_room(each)]
+            self._heap = [each.entry for each in self.replicas.values() if each.entry is not None]
             heapq.heapify(self._heap)

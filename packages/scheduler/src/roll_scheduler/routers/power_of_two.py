@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from random import Random
 
-from roll_scheduler.router import Request
 from roll_scheduler.routers.loads import Loads, ReplicaLoad
+from roll_scheduler.routers.router import Request
 
 __all__ = ["PowerOfTwo"]
 

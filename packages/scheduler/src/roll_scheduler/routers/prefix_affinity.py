@@ -4,8 +4,8 @@ import math
 from collections.abc import Collection, Hashable
 
 from roll_scheduler.errors import SchedulerError
-from roll_scheduler.router import Request
 from roll_scheduler.routers.loads import Loads, ReplicaLoad
+from roll_scheduler.routers.router import Request
 
 __all__ = ["PrefixAffinity"]
 

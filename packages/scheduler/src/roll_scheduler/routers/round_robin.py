@@ -4,8 +4,8 @@ import heapq
 import itertools
 from collections.abc import Collection
 
-from roll_scheduler.router import Request
 from roll_scheduler.routers.loads import Loads, ReplicaLoad
+from roll_scheduler.routers.router import Request
 
 __all__ = ["RoundRobin"]
 

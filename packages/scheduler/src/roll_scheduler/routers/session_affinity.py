@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Collection, Hashable
 
 from roll_scheduler.errors import SchedulerError
-from roll_scheduler.router import Request
 from roll_scheduler.routers.loads import Loads, ReplicaLoad
+from roll_scheduler.routers.router import Request
 
 __all__ = ["SessionAffinity"]
 

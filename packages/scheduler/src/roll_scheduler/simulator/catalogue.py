@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from roll_scheduler.elastic import ElasticPolicy
 from roll_scheduler.partial import PartialRollouts
+from roll_scheduler.planning.elastic import ElasticPolicy
 from roll_scheduler.policy import OverProvision, SchedulerPolicy
 from roll_scheduler.simulator import overlapped_peers, peers
 from roll_scheduler.simulator.errors import SimulationError

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from roll_scheduler.command import Command, Cut
-from roll_scheduler.elastic import ElasticCommand, ElasticLoad, ElasticPlan, ElasticPolicy, Lend
-from roll_scheduler.longest_first import LengthEstimator
+from roll_scheduler.lifecycle.command import Command, Cut
+from roll_scheduler.planning.elastic import ElasticCommand, ElasticLoad, ElasticPlan, ElasticPolicy, Lend
 from roll_scheduler.policy import SchedulerPolicy
+from roll_scheduler.queueing.longest_first import LengthEstimator
 from roll_scheduler.simulator.device_sides import DeviceSides, Side
 from roll_scheduler.simulator.errors import SimulationError
 from roll_scheduler.simulator.result import Delivered, SimulationResult

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
-from roll_scheduler.elastic import ElasticPolicy
-from roll_scheduler.longest_first import LengthEstimator
+from roll_scheduler.planning.elastic import ElasticPolicy
 from roll_scheduler.policy import SchedulerPolicy
+from roll_scheduler.queueing.longest_first import LengthEstimator
 from roll_scheduler.simulator.elastic_world import ElasticWorld
 from roll_scheduler.simulator.errors import SimulationError
 from roll_scheduler.simulator.result import SimulationResult

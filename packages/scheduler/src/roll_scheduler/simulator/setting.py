@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from roll_scheduler.policy import SchedulerPolicy
-from roll_scheduler.prompt_traits import PromptTraits
+from roll_scheduler.prompts.traits import PromptTraits
 from roll_scheduler.simulator.engine_model import EngineModel
 from roll_scheduler.simulator.errors import SimulationError
 from roll_scheduler.simulator.lengths import Lengths

@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
-from roll_scheduler.command import Abort, Command, Cut, Defer, Deliver, Drop, Generate, Grade, Stop
-from roll_scheduler.core import SchedulerCore
-from roll_scheduler.longest_first import LengthEstimator
+from roll_scheduler.lifecycle.command import Abort, Command, Cut, Defer, Deliver, Drop, Generate, Grade, Stop
+from roll_scheduler.lifecycle.core import SchedulerCore
 from roll_scheduler.policy import SchedulerPolicy
+from roll_scheduler.queueing.longest_first import LengthEstimator
+from roll_scheduler.rounds.staleness import staleness
 from roll_scheduler.simulator.engine_model import Sequence
 from roll_scheduler.simulator.errors import SimulationError
 from roll_scheduler.simulator.fleet import Fleet
 from roll_scheduler.simulator.result import Delivered, Meter, SimulationResult
 from roll_scheduler.simulator.setting import ReplicaFailure, Setting
-from roll_scheduler.staleness import staleness
 from roll_scheduler.ticket import Ticket
 
 __all__ = ["Running", "World"]

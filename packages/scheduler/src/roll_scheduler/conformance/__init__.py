@@ -1,0 +1,1 @@
+"""Tests that third parties can run on their own filters, parts and routers."""

@@ -1,0 +1,1 @@
+"""Devices: how many an engine gets, and when the trainer has them."""
