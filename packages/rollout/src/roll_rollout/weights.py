@@ -5,14 +5,14 @@ anything and answers with a `WeightReceipt`. All of it is numpy and the standard
 transport needs no tensor library.
 """
 
-import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from roll_rollout.errors import WeightMismatch
+from roll_rollout.weight_digest import checksum_of, digests_of, preferred_algorithm
 
 DTYPE_BYTES = {
     "bfloat16": 2,
@@ -78,15 +78,33 @@ class WeightBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WeightUpdate:
-    """All weights of one policy version, for example `WeightUpdate(version=3, buckets=(first, second))`."""
+    """All weights of one policy version, for example `WeightUpdate(version=3, buckets=(first, second))`.
+
+    Attributes:
+        version: Policy version.
+        buckets: All tensors.
+        expected: Digest of each tensor by name, as its publisher computed it; without any, whoever loads the
+            update has nothing to compare with but the receipt.
+        algorithm: Of the digests, as in `roll_rollout.weight_digest`.
+        lent: Nobody writes to the payloads while weights of this version are served, so that a receiver may
+            keep them as its tensors instead of copying them.
+    """
 
     version: int
     buckets: tuple[WeightBucket, ...]
+    expected: Mapping[str, bytes] = field(default_factory=dict)
+    algorithm: str = field(default_factory=preferred_algorithm)
+    lent: bool = False
+
+    def tensors(self) -> Iterator[TensorBytes]:
+        """Yields every tensor with a view of its bytes."""
+        for bucket in self.buckets:
+            yield from bucket.tensors()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightReceipt:
-    """What an engine loaded, for example `WeightReceipt(version=3, checksum="9f86d0...")`.
+    """What an engine loaded, for example `WeightReceipt(version=3, checksum="xxh3-128:9f86d0...")`.
 
     Attributes:
         version: The version that samples from now on.
@@ -141,25 +159,60 @@ def pack_buckets(tensors: Iterable[TensorBytes], *, max_bytes: int) -> Iterator[
         yield _bucket(pending)
 
 
-def weights_checksum(buckets: Sequence[WeightBucket]) -> str:
-    """Returns the SHA-256 (hexadecimal) of names, dtypes, shapes and bytes of all tensors.
+def weights_checksum(buckets: Sequence[WeightBucket], *, algorithm: str | None = None) -> str:
+    """Returns the checksum of names, dtypes, shapes and bytes of all tensors, with the algorithm before it.
 
     It depends neither on the order of the tensors nor on how they are split into buckets.
+
+    Args:
+        buckets: Of an update.
+        algorithm: As in `roll_rollout.weight_digest`; by default the preferred one.
+
+    Raises:
+        WeightMismatch: The algorithm is unknown.
     """
-    digests = []
-    for bucket in buckets:
-        for name, dtype, shape, payload in bucket.tensors():
-            digest = hashlib.sha256(f"{name}\0{dtype}\0{shape}\0".encode())
-            digest.update(np.ascontiguousarray(payload).data)
-            digests.append((name, digest.digest()))
-    total = hashlib.sha256()
-    for _, part in sorted(digests):
-        total.update(part)
-    return total.hexdigest()
+    algorithm = algorithm or preferred_algorithm()
+    digests = digests_of((tensor for bucket in buckets for tensor in bucket.tensors()), algorithm)
+    return checksum_of(digests, algorithm)
+
+
+def checked_checksum(update: WeightUpdate) -> str:
+    """Returns the checksum of the bytes that are there, once each tensor is known to be what was published.
+
+    Raises:
+        WeightMismatch: Names a tensor whose bytes are not those that its publisher hashed, or that is not
+            among what was published.
+    """
+    digests = digests_of(update.tensors(), update.algorithm)
+    if update.expected:
+        where = f"weight update to version {update.version}"
+        for name, digest in digests.items():
+            expected = update.expected.get(name)
+            if expected is None:
+                raise WeightMismatch(f"{where}: tensor {name!r} was not published")
+            if digest != expected:
+                got = f"{update.algorithm} {digest.hex()}, published was {expected.hex()}"
+                raise WeightMismatch(f"{where}: tensor {name!r} arrived with other bytes: {got}")
+        lost = sorted(update.expected.keys() - digests.keys())
+        if lost:
+            raise WeightMismatch(f"{where}: tensor {lost[0]!r} did not arrive ({len(lost)} did not)")
+    return checksum_of(digests, update.algorithm)
 
 
 def verify_update(update: WeightUpdate, specs: Sequence[TensorSpec]) -> None:
-    """Checks that an update brings every tensor of a model exactly once, in its dtype and shape.
+    """Checks that an update brings every tensor of a model exactly once, in its dtype and shape, unharmed.
+
+    Raises:
+        WeightMismatch: Names the first tensor that is unknown, duplicated, of another dtype or shape,
+            missing, or of other bytes than its publisher hashed.
+    """
+    check_fit(update, specs)
+    if update.expected:
+        checked_checksum(update)
+
+
+def check_fit(update: WeightUpdate, specs: Sequence[TensorSpec]) -> None:
+    """Checks names, dtypes and shapes alone; `checked_checksum` looks at the bytes.
 
     Raises:
         WeightMismatch: Names the first tensor that is unknown, duplicated, of another dtype or shape,

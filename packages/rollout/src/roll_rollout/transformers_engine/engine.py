@@ -302,9 +302,9 @@ class TransformersEngine:
             raise EngineClosed(f"{call}: the engine is closed")
 
     def _load(self, update: WeightUpdate) -> WeightReceipt:
-        self._weights.load(update)
+        checksum = self._weights.load(update)
         self._core.weights_changed(update.version)
-        return WeightReceipt(version=update.version, checksum=weights_checksum(update.buckets))
+        return WeightReceipt(version=update.version, checksum=checksum)
 
     def _load_adapter(self, update: AdapterUpdate) -> None:
         self._adapters.load(update)
