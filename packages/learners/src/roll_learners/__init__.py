@@ -6,12 +6,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 from roll_learners.algorithm import PRESETS, Algorithm, KlPenalty, make_algorithm, register_preset
+from roll_learners.balance import partition, plan_ranks, plan_token_batches, sequence_costs
 from roll_learners.correction import Correction
 from roll_learners.critic_rule import CriticRule
 from roll_learners.demonstrations import Demonstrations, demonstrations, keep_end
+from roll_learners.distillation import Distillation
 from roll_learners.errors import LearnerError
 from roll_learners.kl_controller import KlController
 from roll_learners.masks import conversation_mask, difficulty_mask, error_length_mask
+from roll_learners.media import Media
 from roll_learners.packing import Packed, pack
 from roll_learners.preference import PREFERENCES, Kto, Preference
 from roll_learners.registry import (
@@ -81,7 +84,9 @@ if TYPE_CHECKING:
     from roll_learners.attention import AttentionSource, LocalAttention, SignalColumns, middle_layers
     from roll_learners.conformance import CheckResult, check_learner
     from roll_learners.critic import Critic, LocalCritic
-    from roll_learners.distillation_objective import Distillation, DistillationObjective
+    from roll_learners.distillation_objective import DistillationObjective
+    from roll_learners.fused_head import LogitsRule, linear_logprobs
+    from roll_learners.invariance import RunnerCase, check_gradient
     from roll_learners.learner import Learner, LogprobSource
     from roll_learners.local import LocalLearner
     from roll_learners.losses import (
@@ -150,9 +155,12 @@ if TYPE_CHECKING:
         StateSource,
         Teacher,
         distillation_step,
+        kto_metrics,
         kto_step,
         policy_step,
+        preference_metrics,
         preference_step,
+        reward_model_metrics,
         reward_model_step,
         supervised_step,
     )
@@ -191,7 +199,9 @@ __all__ = [
     "LocalCritic",
     "LocalLearner",
     "LocalScorer",
+    "LogitsRule",
     "LogprobSource",
+    "Media",
     "Metric",
     "Objective",
     "OptimizerSettings",
@@ -205,6 +215,7 @@ __all__ = [
     "Rhythm",
     "RhythmSignals",
     "Roles",
+    "RunnerCase",
     "Sample",
     "ScoreObjective",
     "Segments",
@@ -230,6 +241,7 @@ __all__ = [
     "bounded_ratio",
     "bradley_terry",
     "branch_points",
+    "check_gradient",
     "check_learner",
     "choose_heads",
     "cispo",
@@ -273,8 +285,10 @@ __all__ = [
     "kimi",
     "kto",
     "kto_baseline",
+    "kto_metrics",
     "kto_step",
     "learning_rate",
+    "linear_logprobs",
     "lite_ppo",
     "look_back_changes",
     "make_algorithm",
@@ -288,9 +302,13 @@ __all__ = [
     "opo",
     "orpo",
     "pack",
+    "partition",
+    "plan_ranks",
+    "plan_token_batches",
     "policy_gradient",
     "policy_step",
     "preference_logits",
+    "preference_metrics",
     "preference_step",
     "prefix_nodes",
     "probability_gap",
@@ -302,6 +320,7 @@ __all__ = [
     "replayed_gates",
     "response_tokens",
     "reverse_kl",
+    "reward_model_metrics",
     "reward_model_step",
     "rhythm_weights",
     "rloo",
@@ -310,6 +329,7 @@ __all__ = [
     "scale_advantages",
     "seq_mean_token_mean",
     "seq_mean_token_sum",
+    "sequence_costs",
     "sequence_product",
     "sequence_ratio",
     "simpo",
@@ -347,7 +367,9 @@ _MODULES = {
     "attention": "AttentionSource LocalAttention SignalColumns middle_layers",
     "conformance": "CheckResult check_learner",
     "critic": "Critic LocalCritic",
-    "distillation_objective": "Distillation DistillationObjective",
+    "distillation_objective": "DistillationObjective",
+    "fused_head": "LogitsRule linear_logprobs",
+    "invariance": "RunnerCase check_gradient",
     "learner": "Learner LogprobSource",
     "local": "LocalLearner",
     "losses": (
@@ -366,7 +388,8 @@ _MODULES = {
     "sequence_objective": "SequenceObjective",
     "steps": (
         "DistillationTeacher DistributionSource Pair Roles StateSource Teacher distillation_step "
-        "kto_step policy_step preference_step reward_model_step supervised_step"
+        "kto_metrics kto_step policy_step preference_metrics preference_step reward_model_metrics "
+        "reward_model_step supervised_step"
     ),
     "value_objective": "ScoreObjective ValueBatch ValueObjective ValueTarget",
 }

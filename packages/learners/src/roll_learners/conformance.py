@@ -45,7 +45,7 @@ def check_learner(
             after an update, that counts as equal: 1e-9 suits float64. 1e-4 suits float32 with an AdamW
             eps of 1e-3; with a smaller one its first step takes rounding errors for gradients.
     """
-    samples, advantages = _batch(vocab_size)
+    samples, advantages = drawn_batch(vocab_size)
     expected = _after_update(make_learner(WIDE), samples, advantages)
     reverse = slice(None, None, -1)
     masked_samples, masked_advantages = _other_masked_content(samples, advantages)
@@ -74,7 +74,8 @@ class _Outcome:
         return _Outcome(self.grad_norm, self.logprobs[::-1])
 
 
-def _batch(vocab_size: int) -> tuple[list[Sample], list[npt.NDArray[np.floating]]]:
+def drawn_batch(vocab_size: int) -> tuple[list[Sample], list[npt.NDArray[np.floating]]]:
+    """Six samples of different shapes, and advantages [N] of each."""
     rng = np.random.default_rng(0)
     samples = []
     for prompt, response in ((3, 4), (1, 9), (7, 2), (2, 1), (5, 12), (4, 4)):

@@ -29,20 +29,27 @@ class LocalLearner(LocalModel[Objective]):
         micro_batch_tokens: int = 16384,
         temperature: float = 1.0,
         device: str = "cpu",
+        packing: bool = False,
     ) -> None:
         """Args:
         model: A causal language model; it is moved to `device` and trained in place. Parameters
             that require no gradient stay as they are.
         optimizer: Rates, clipping and schedule.
-        micro_batch_tokens: Most padded tokens in one pass.
+        micro_batch_tokens: Most tokens in one pass, padding included.
         temperature: The one that completions are sampled with; 1 for demonstrations.
         device: A torch device.
+        packing: Samples are laid back to back without padding, see `LocalScorer`.
 
         Raises:
-            LearnerError: A setting is out of range, or the model's logits are not supported.
+            LearnerError: A setting is out of range, the model's logits are not supported, or it cannot run
+                packed rows.
         """
         self._scorer = LocalScorer(
-            model, micro_batch_tokens=micro_batch_tokens, temperature=temperature, device=device
+            model,
+            micro_batch_tokens=micro_batch_tokens,
+            temperature=temperature,
+            device=device,
+            packing=packing,
         )
         super().__init__(model, self._scorer, optimizer)
 

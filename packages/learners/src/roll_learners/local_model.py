@@ -157,13 +157,16 @@ class LocalModel(Generic[Target]):
 
     def _step(self, norm: Tensor) -> float:
         if self.settings.max_grad_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(self._parameters, self.settings.max_grad_norm, norm)
+            self._clip(norm, self.settings.max_grad_norm)
         rate = learning_rate(self.settings, self.updates)
         for group in self._groups():
             group["lr"] = rate
         self._adamw.step()
         self.updates += 1
         return rate
+
+    def _clip(self, norm: Tensor, longest: float) -> None:
+        torch.nn.utils.clip_grads_with_norm_(self._parameters, longest, norm)
 
     def _skipped(
         self,

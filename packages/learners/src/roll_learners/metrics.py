@@ -28,6 +28,12 @@ class MetricTally:
         for name, metric in metrics.items():
             self._parts[name, metric.reduction].append(metric.values.reshape(-1))
 
+    def metrics(self) -> dict[str, Metric]:
+        """What was taken in so far, for the tally of another rank."""
+        return {
+            name: Metric(torch.cat(parts), reduction) for (name, reduction), parts in self._parts.items()
+        }
+
     def results(self) -> dict[str, float]:
         """The metrics of the update; one without a value is left out."""
         numbers: dict[str, float] = {}

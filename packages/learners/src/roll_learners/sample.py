@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roll_learners.errors import LearnerError
+from roll_learners.media import Media
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,6 +42,10 @@ class Sample:
         baseline: Reward of the greedy completion of the same prompt, for ReMax; NaN if unknown.
         expert: The tokens are a demonstration, to be imitated, not a completion of the policy.
         tag: Domain of the prompt, by which teachers are chosen.
+        media: Images and videos that tokens of it stand for, or None.
+        routed_experts: int16[N or fewer, L, K], the experts that the engine sent each of the first tokens to,
+            in each layer, for a learner that replays them; a token with -1, or without an entry, is routed
+            by the learner's weights. None for models without experts, or to route anew.
     """
 
     token_ids: npt.NDArray[np.int32]
@@ -55,6 +60,8 @@ class Sample:
     baseline: float = math.nan
     expert: bool = False
     tag: str = ""
+    media: Media | None = None
+    routed_experts: npt.NDArray[np.int16] | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.token_ids),)
@@ -67,6 +74,16 @@ class Sample:
         if math.isinf(self.reward):
             raise LearnerError(f"Sample.reward is {self.reward}: a finite number, or nan for no verdict")
         self._check_turns()
+        if self.media is not None:
+            _check_array("media.token_kinds", self.media.token_kinds, np.int8, shape)
+        experts = self.routed_experts
+        if experts is not None and (
+            experts.dtype != np.int16 or experts.ndim != 3 or len(experts) > shape[0]
+        ):
+            raise LearnerError(
+                f"Sample.routed_experts is {experts.dtype}{list(experts.shape)}, allowed is int16[T, L, K] "
+                f"with T at most {shape[0]}"
+            )
 
     @property
     def turn_starts(self) -> npt.NDArray[np.bool_]:

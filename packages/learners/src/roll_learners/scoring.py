@@ -22,6 +22,7 @@ from roll_learners.forward import (
     runs_shared_rows,
     score_tokens,
     token_states,
+    use_packed_rows,
 )
 from roll_learners.objective import Objective, Terms, TokenBatch
 from roll_learners.sample import Sample
@@ -51,16 +52,19 @@ class LocalScorer:
         micro_batch_tokens: int = 16384,
         temperature: float = 1.0,
         device: str = "cpu",
+        packing: bool = False,
     ) -> None:
         """Args:
         model: A causal language model; it is moved to `device` and its dropout switched off, so that
             the ratio of two passes at equal weights is 1.
-        micro_batch_tokens: Most padded tokens in one pass.
+        micro_batch_tokens: Most tokens in one pass, padding included.
         temperature: The one that completions are sampled with; divides the logits.
         device: A torch device.
+        packing: Rows are laid back to back without padding; the model's attention function is exchanged.
 
         Raises:
-            LearnerError: A setting is out of range, or the model's logits are not supported.
+            LearnerError: A setting is out of range, the model's logits are not supported, or it cannot run
+                packed rows.
         """
         if not temperature > 0:
             raise LearnerError(f"learner temperature is {temperature}: allowed is above 0")
@@ -73,6 +77,9 @@ class LocalScorer:
         self.dtype: type[np.floating] = np.float64 if model.dtype == torch.float64 else np.float32
         self.temperature = temperature
         self._micro_batch_tokens = micro_batch_tokens
+        self._packing = packing
+        if packing:
+            use_packed_rows(model)
         self._sharing = model.config.get_text_config().hidden_size if runs_shared_rows(model) else None
 
     def batches(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
@@ -82,7 +89,11 @@ class LocalScorer:
             LearnerError: A sample is longer than micro_batch_tokens.
         """
         return micro_batches(
-            samples, budget=self._micro_batch_tokens, sharing=self._sharing, device=self.device
+            samples,
+            budget=self._micro_batch_tokens,
+            sharing=self._sharing,
+            device=self.device,
+            packing=self._packing,
         )
 
     def score(

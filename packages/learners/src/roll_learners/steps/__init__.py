@@ -2,7 +2,15 @@
 
 from roll_learners.steps.distillation import DistillationTeacher, DistributionSource, distillation_step
 from roll_learners.steps.policy import policy_step
-from roll_learners.steps.preference import Pair, kto_step, preference_step, reward_model_step
+from roll_learners.steps.preference import (
+    Pair,
+    kto_metrics,
+    kto_step,
+    preference_metrics,
+    preference_step,
+    reward_model_metrics,
+    reward_model_step,
+)
 from roll_learners.steps.roles import Roles, StateSource, Teacher
 from roll_learners.steps.supervised import supervised_step
 
@@ -14,9 +22,12 @@ __all__ = [
     "StateSource",
     "Teacher",
     "distillation_step",
+    "kto_metrics",
     "kto_step",
     "policy_step",
+    "preference_metrics",
     "preference_step",
+    "reward_model_metrics",
     "reward_model_step",
     "supervised_step",
 ]

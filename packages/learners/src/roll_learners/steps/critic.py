@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -14,9 +17,38 @@ from roll_learners.critic import Critic
 from roll_learners.critic_rule import CriticRule
 from roll_learners.metrics import merge_updates, prefixed
 from roll_learners.sample import Sample
-from roll_learners.steps.columns import flat
-from roll_learners.update import SkippedUpdate
+from roll_learners.steps.columns import TokenColumn, flat
+from roll_learners.update import SkippedUpdate, UpdateResult
 from roll_learners.value_objective import ValueObjective
+
+
+class CriticUpdates:
+    """The updates of all critics in one step, which may be under way.
+
+    Args:
+        runs: The updates of each critic.
+        apart: Whether they run beside each other, and beside the caller, on threads that wait for other
+            processes; else they are done when this returns.
+    """
+
+    def __init__(self, runs: Sequence[Callable[[], list[UpdateResult]]], *, apart: bool) -> None:
+        self._pool = ThreadPoolExecutor(len(runs), thread_name_prefix="critics") if apart else None
+        self._done = [] if self._pool is not None else [run() for run in runs]
+        self._running = [] if self._pool is None else [self._pool.submit(run) for run in runs]
+
+    def result(self) -> tuple[dict[str, float], tuple[SkippedUpdate, ...]]:
+        """Metrics and skipped updates as of `critic_step`; waits until there are no more updates.
+
+        Raises:
+            Exception: What a critic raised, the first one's first.
+        """
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._done, self._running = [run.result() for run in self._running], []
+            self._pool = None
+        per_critic = [merge_updates([each.metrics for each in done]) for done in self._done if done]
+        skipped = [each.skipped for done in self._done for each in done if each.skipped is not None]
+        return _metrics(per_critic, len(self._done)), tuple(skipped)
 
 
 def critic_step(
@@ -46,29 +78,58 @@ def critic_step(
         critic/vf_loss, critic/grad_norm, critic/lr and so on, of several critics their mean and, under
         critic_0/ and on, each one's; and the updates that were skipped, by the positions in `samples`.
     """
+    return start_critic_step(
+        critics, samples, returns, rule, values=values, mini_batches=mini_batches, epochs=epochs, rng=rng
+    ).result()
+
+
+def start_critic_step(
+    critics: Sequence[Critic],
+    samples: Sequence[Sample],
+    returns: Tensor,
+    rule: CriticRule,
+    *,
+    values: Tensor | None,
+    mini_batches: int,
+    epochs: int,
+    rng: np.random.Generator,
+    apart: bool = False,
+) -> CriticUpdates:
+    """As `critic_step`; with `apart` critics of other processes learn beside each other and the caller."""
     owners = deal_responses(torch.tensor([sample.group for sample in samples]), len(critics)).numpy()
     targets = scatter_tokens(returns.numpy(), samples)
     objective = ValueObjective(clip=rule.value_clip, coef=rule.coef)
-    per_critic, skipped = [], []
+    runs: list[Callable[[], list[UpdateResult]]] = []
     for m, critic in enumerate(critics):
         own = np.flatnonzero(owners == m)
         old = None if values is None else scatter_tokens(values[m].numpy(), samples)
-        updates = []
-        for dealt in (d for _ in range(epochs) for d in np.array_split(rng.permutation(own), mini_batches)):
-            if not len(dealt):
-                continue
-            columns: dict[str, Column] = {"returns": [targets[i] for i in dealt]}
-            if old is not None and rule.value_clip is not None:
-                columns["old_values"] = [old[i] for i in dealt]
-            chosen = [samples[i] for i in dealt]
-            result = critic.update(
-                chosen, objective, totals=total_counts(chosen), indices=dealt.tolist(), **columns
-            )
-            updates.append(result.metrics)
-            skipped += [] if result.skipped is None else [result.skipped]
-        if updates:
-            per_critic.append(merge_updates(updates))
-    return _metrics(per_critic, len(critics)), tuple(skipped)
+        deals = [d for _ in range(epochs) for d in np.array_split(rng.permutation(own), mini_batches)]
+        given = None if rule.value_clip is None else old
+        runs.append(partial(_learn, critic, samples, objective, targets, given, deals))
+    return CriticUpdates(runs, apart=apart)
+
+
+def _learn(
+    critic: Critic,
+    samples: Sequence[Sample],
+    objective: ValueObjective,
+    targets: TokenColumn,
+    old: TokenColumn | None,
+    deals: Sequence[npt.NDArray[np.int64]],
+) -> list[UpdateResult]:
+    """One critic's updates, a mini-batch each."""
+    results = []
+    for dealt in deals:
+        if not len(dealt):
+            continue
+        columns: dict[str, Column] = {"returns": [targets[i] for i in dealt]}
+        if old is not None:
+            columns["old_values"] = [old[i] for i in dealt]
+        chosen = [samples[i] for i in dealt]
+        results.append(
+            critic.update(chosen, objective, totals=total_counts(chosen), indices=dealt.tolist(), **columns)
+        )
+    return results
 
 
 def critic_values(critics: Sequence[Critic], samples: Sequence[Sample]) -> Tensor:

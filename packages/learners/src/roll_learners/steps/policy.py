@@ -33,7 +33,7 @@ from roll_learners.steps.credit import (
     reward_tokens,
     teacher_penalties,
 )
-from roll_learners.steps.critic import critic_step, critic_values, value_metrics
+from roll_learners.steps.critic import CriticUpdates, critic_values, start_critic_step, value_metrics
 from roll_learners.steps.roles import Roles, state_source
 from roll_learners.update import SkippedUpdate, StepResult, UpdateResult
 
@@ -88,8 +88,9 @@ def policy_step(
         return StepResult(metrics=metrics, updates=0)
     step = _Step(learner, [samples[i] for i in counted.tolist()], counted, algorithm, reference, beside)
     advantages = step.advantages(mini_batches, epochs, rng)
-    metrics |= summary("critic/advantages", np.concatenate(advantages)[step.trained]) | step.critic_metrics
     updates = step.update_actor(advantages, mini_batches, epochs, rng) if beside.update_actor else 0
+    step.finish_critics()
+    metrics |= summary("critic/advantages", np.concatenate(advantages)[step.trained]) | step.critic_metrics
     return StepResult(metrics=metrics | step.actor_metrics, updates=updates, skipped=tuple(step.skipped))
 
 
@@ -171,6 +172,7 @@ class _Step:
     ref: TokenColumn | None = None
     ref_kl: float | None = None
     entropy_weights: TokenColumn | None = None
+    critic_updates: CriticUpdates | None = None
     critic_metrics: dict[str, float] = field(default_factory=dict)
     actor_metrics: dict[str, float] = field(default_factory=dict)
     skipped: list[SkippedUpdate] = field(default_factory=list)
@@ -234,7 +236,7 @@ class _Step:
         if values is not None:
             estimate = credit(samples, algorithm, rewards, values=mean_values(values))
             returns = returns if estimate.returns is None else estimate.returns
-        metrics, skipped = critic_step(
+        self.critic_updates = start_critic_step(
             critics,
             samples,
             returns,
@@ -243,13 +245,23 @@ class _Step:
             mini_batches=mini_batches,
             epochs=epochs,
             rng=rng,
+            apart=self.roles.critics_apart,
         )
-        self.skipped += [self._renamed(each) for each in skipped]
+        if before or not self.roles.critics_apart:
+            self.finish_critics()
         if values is None:
             values = critic_values(critics, samples)
             estimate = credit(samples, algorithm, rewards, values=mean_values(values))
-        self.critic_metrics |= metrics | value_metrics(values, returns)
+        self.critic_metrics |= value_metrics(values, returns)
         return estimate.advantages, values
+
+    def finish_critics(self) -> None:
+        """Waits for the updates of critics that may still be under way."""
+        if self.critic_updates is not None:
+            metrics, skipped = self.critic_updates.result()
+            self.critic_metrics |= metrics
+            self.skipped = [*(self._renamed(each) for each in skipped), *self.skipped]
+            self.critic_updates = None
 
     def _renamed(self, skipped: SkippedUpdate) -> SkippedUpdate:
         """With the samples' positions in the training batch."""

@@ -27,6 +27,25 @@ from roll_learners.update import StepResult, UpdateResult
 from roll_learners.value_objective import ScoreObjective
 
 
+class _Scored(NamedTuple):
+    """Responses with a loss, before any update.
+
+    Attributes:
+        samples: S of them, as a learner or critic is to compute them.
+        losses: Of pairs or of responses; their mean is the loss.
+        values: float64[S], the leaf that the losses depend on.
+        metrics: By the names that people search for.
+    """
+
+    samples: list[Sample]
+    losses: Tensor
+    values: Tensor
+    metrics: dict[str, float]
+
+    def with_loss(self, prefix: str) -> dict[str, float]:
+        return {f"{prefix}/sequence_loss": self.losses.detach().mean().item(), **self.metrics}
+
+
 class Pair(NamedTuple):
     """Two responses to one prompt.
 
@@ -62,31 +81,31 @@ def preference_step(
     Raises:
         LearnerError: No pair, a response without a trained token, or no reference where one is needed.
     """
-    samples = [pair.chosen for pair in pairs] + [pair.rejected for pair in pairs]
-    _check_trained("preference_step", samples)
-    if preference.needs_reference and reference is None:
-        raise LearnerError(f"preference loss {preference.loss!r} compares with a reference: one is needed")
-    lengths = _lengths(samples)
-    sums = _sums(learner, samples).requires_grad_()
-    scale = lengths if preference.average else torch.ones_like(lengths)
-    policy = sums / scale
-    ref = torch.zeros_like(policy)
-    if preference.needs_reference and reference is not None:
-        ref = _sums(reference, samples) / scale
-    (chosen, rejected), (ref_chosen, ref_rejected) = policy.chunk(2), ref.chunk(2)
-    losses: Tensor = PREFERENCE_LOSSES.bind(preference.loss, preference.options)(
-        logits=preference_logits(chosen, rejected, ref_chosen, ref_rejected), chosen=chosen, rejected=rejected
-    )
-    if preference.nll_coef:
-        losses = losses - preference.nll_coef * (sums / lengths).chunk(2)[0]
-    share, slope = shares_and_slopes(losses, sums)
-    result = learner.update(samples, SequenceObjective(), share=share.numpy(), slope=slope.numpy())
-    gains = (policy - ref).detach().chunk(2)
-    return _result(
-        result,
-        "actor",
-        {**_pair_metrics(*gains), "logps/chosen": _mean(chosen), "logps/rejected": _mean(rejected)},
-    )
+    scored = _scored_pairs("preference_step", learner, pairs, preference, reference)
+    share, slope = shares_and_slopes(scored.losses, scored.values)
+    result = learner.update(scored.samples, SequenceObjective(), share=share.numpy(), slope=slope.numpy())
+    return _result(result, "actor", scored.metrics)
+
+
+def preference_metrics(
+    policy: LogprobSource,
+    pairs: Sequence[Pair],
+    preference: Preference,
+    *,
+    reference: LogprobSource | None = None,
+) -> dict[str, float]:
+    """What `preference_step` says of pairs, without an update.
+
+    Args:
+        policy: The model.
+        pairs: Any pairs with trained tokens in both responses.
+        preference: What is computed.
+        reference: Needed unless the loss has none.
+
+    Raises:
+        LearnerError: As `preference_step`.
+    """
+    return _scored_pairs("preference_metrics", policy, pairs, preference, reference).with_loss("actor")
 
 
 def kto_step(
@@ -109,30 +128,27 @@ def kto_step(
     Raises:
         LearnerError: Fewer than two samples, or one without a trained token.
     """
-    _check_trained("kto_step", samples)
-    if len(samples) < 2:
-        raise LearnerError(f"kto_step: {len(samples)} sample: at least 2 are needed for the baseline")
-    mismatched = [_with_response(own, samples[i - 1]) for i, own in enumerate(samples)]
-    baseline = kto_baseline(_sums(learner, mismatched), _sums(reference, mismatched))
-    policy, ref = _sums(learner, samples).requires_grad_(), _sums(reference, samples)
-    desirable = torch.tensor([sample.reward > 0 for sample in samples])
-    losses = kto(
-        policy,
-        ref,
-        desirable,
-        baseline,
-        beta=rule.beta,
-        desirable_weight=rule.desirable_weight,
-        undesirable_weight=rule.undesirable_weight,
-    )
-    share, slope = shares_and_slopes(losses, policy)
+    scored = _scored_responses("kto_step", learner, samples, rule, reference)
+    share, slope = shares_and_slopes(scored.losses, scored.values)
     result = learner.update(samples, SequenceObjective(), share=share.numpy(), slope=slope.numpy())
-    gains = (policy - ref).detach()
-    metrics = {"kto/baseline": baseline.item()}
-    for name, chosen in (("desirable", desirable), ("undesirable", ~desirable)):
-        if chosen.any():
-            metrics[f"rewards/{name}"] = _mean(gains[chosen])
-    return _result(result, "actor", metrics)
+    return _result(result, "actor", scored.metrics)
+
+
+def kto_metrics(
+    policy: LogprobSource, samples: Sequence[Sample], rule: Kto, *, reference: LogprobSource
+) -> dict[str, float]:
+    """What `kto_step` says of responses, without an update.
+
+    Args:
+        policy: The model.
+        samples: At least two, each one turn.
+        rule: What is computed.
+        reference: What the policy is compared with.
+
+    Raises:
+        LearnerError: As `kto_step`.
+    """
+    return _scored_responses("kto_metrics", policy, samples, rule, reference).with_loss("actor")
 
 
 def reward_model_step(critic: Critic, pairs: Sequence[Pair], *, margin: float = 0.0) -> StepResult:
@@ -149,14 +165,92 @@ def reward_model_step(critic: Critic, pairs: Sequence[Pair], *, margin: float = 
     Raises:
         LearnerError: No pair, or an empty response.
     """
+    scored = _scored_by(critic, pairs, margin)
+    share, slope = shares_and_slopes(scored.losses, scored.values)
+    result = critic.update(scored.samples, ScoreObjective(), share=share.numpy(), slope=slope.numpy())
+    return _result(result, "critic", scored.metrics)
+
+
+def reward_model_metrics(critic: Critic, pairs: Sequence[Pair], *, margin: float = 0.0) -> dict[str, float]:
+    """What `reward_model_step` says of pairs, without an update.
+
+    Args:
+        critic: The reward model.
+        pairs: Any pairs.
+        margin: By how much the chosen score should be higher.
+
+    Raises:
+        LearnerError: As `reward_model_step`.
+    """
+    return _scored_by(critic, pairs, margin).with_loss("critic")
+
+
+def _scored_pairs(
+    name: str,
+    policy_model: LogprobSource,
+    pairs: Sequence[Pair],
+    preference: Preference,
+    reference: LogprobSource | None,
+) -> _Scored:
+    samples = [pair.chosen for pair in pairs] + [pair.rejected for pair in pairs]
+    _check_trained(name, samples)
+    if preference.needs_reference and reference is None:
+        raise LearnerError(f"preference loss {preference.loss!r} compares with a reference: one is needed")
+    lengths = _lengths(samples)
+    sums = _sums(policy_model, samples).requires_grad_()
+    scale = lengths if preference.average else torch.ones_like(lengths)
+    policy = sums / scale
+    ref = torch.zeros_like(policy)
+    if preference.needs_reference and reference is not None:
+        ref = _sums(reference, samples) / scale
+    (chosen, rejected), (ref_chosen, ref_rejected) = policy.chunk(2), ref.chunk(2)
+    losses: Tensor = PREFERENCE_LOSSES.bind(preference.loss, preference.options)(
+        logits=preference_logits(chosen, rejected, ref_chosen, ref_rejected), chosen=chosen, rejected=rejected
+    )
+    if preference.nll_coef:
+        losses = losses - preference.nll_coef * (sums / lengths).chunk(2)[0]
+    gains = (policy - ref).detach().chunk(2)
+    metrics = {**_pair_metrics(*gains), "logps/chosen": _mean(chosen), "logps/rejected": _mean(rejected)}
+    return _Scored(samples=samples, losses=losses, values=sums, metrics=metrics)
+
+
+def _scored_responses(
+    name: str, policy_model: LogprobSource, samples: Sequence[Sample], rule: Kto, reference: LogprobSource
+) -> _Scored:
+    _check_trained(name, samples)
+    if len(samples) < 2:
+        raise LearnerError(f"{name}: {len(samples)} sample: at least 2 are needed for the baseline")
+    mismatched = [_with_response(own, samples[i - 1]) for i, own in enumerate(samples)]
+    baseline = kto_baseline(_sums(policy_model, mismatched), _sums(reference, mismatched))
+    policy, ref = _sums(policy_model, samples).requires_grad_(), _sums(reference, samples)
+    desirable = torch.tensor([sample.reward > 0 for sample in samples])
+    losses = kto(
+        policy,
+        ref,
+        desirable,
+        baseline,
+        beta=rule.beta,
+        desirable_weight=rule.desirable_weight,
+        undesirable_weight=rule.undesirable_weight,
+    )
+    gains = (policy - ref).detach()
+    metrics = {"kto/baseline": baseline.item()}
+    for label, chosen in (("desirable", desirable), ("undesirable", ~desirable)):
+        if chosen.any():
+            metrics[f"rewards/{label}"] = _mean(gains[chosen])
+    return _Scored(samples=list(samples), losses=losses, values=policy, metrics=metrics)
+
+
+def _scored_by(critic: Critic, pairs: Sequence[Pair], margin: float) -> _Scored:
     samples = [pair.chosen for pair in pairs] + [pair.rejected for pair in pairs]
     _check_trained("reward_model_step", samples)
-    scored = [ended(sample) for sample in samples]
-    columns = critic.values(scored)
+    ends = [ended(sample) for sample in samples]
+    columns = critic.values(ends)
     scores = torch.tensor([float(column[-1]) for column in columns], dtype=torch.float64).requires_grad_()
-    share, slope = shares_and_slopes(bradley_terry(*scores.chunk(2), margin=margin), scores)
-    result = critic.update(scored, ScoreObjective(), share=share.numpy(), slope=slope.numpy())
-    return _result(result, "critic", _pair_metrics(*scores.detach().chunk(2)))
+    losses = bradley_terry(*scores.chunk(2), margin=margin)
+    return _Scored(
+        samples=ends, losses=losses, values=scores, metrics=_pair_metrics(*scores.detach().chunk(2))
+    )
 
 
 def _result(result: UpdateResult, prefix: str, metrics: dict[str, float]) -> StepResult:
