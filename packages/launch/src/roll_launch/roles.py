@@ -6,9 +6,9 @@ a reference under Ray.
 """
 
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from roll_learners.algorithm import Algorithm
 from roll_learners.sample import Sample
@@ -17,6 +17,18 @@ from roll_rewards import Score
 from roll_rollout import EngineLoad, GenerateRequest, WeightReceipt
 
 from roll_launch.config import EngineConfig, GraderConfig, LearnerConfig, OptimizerConfig
+
+if TYPE_CHECKING:
+    from roll_launch.side_roles import (
+        CriticRole,
+        CriticSpec,
+        OfflineSpec,
+        OfflineTrainer,
+        RewardModelRole,
+        RewardModelSpec,
+        TeacherRole,
+        TeacherSpec,
+    )
 
 Handle = object
 
@@ -50,6 +62,8 @@ class CriticsSpec:
     count: int
     optimizer: OptimizerConfig
     warmup_steps: int
+    own: bool = False
+    """Whether each is a role of its own; else they are in the trainer's process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +78,7 @@ class TrainerSpec:
     seed: int
     threads: int
     critics: CriticsSpec | None = None
+    teachers: "tuple[TeacherSpec, ...]" = ()
     resume: Path | None = None
     """A checkpoint whose weights, optimizer and random state to go on from; `model` is still the one that
     the stage began with, of which a reference policy is made."""
@@ -84,9 +99,13 @@ class RewardSpec:
     """What a reward worker is built from."""
 
     tokenizer: Path
-    grader: GraderConfig
+    grader: GraderConfig | None
     deadline_s: float
     concurrency: int
+    models: "Mapping[str, RewardModelSpec]" = field(default_factory=dict)
+    """Reward models that each worker loads, by the names that graders call them."""
+    model_names: tuple[str, ...] = ()
+    """Of all reward models of the stage, those of processes of their own too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +132,13 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRollout:
-    """One sample of a training batch: its completion by handle, its reward, and the group it belongs to."""
+    """One sample of a training batch: its completion by handle, its reward, the group it belongs to, and the
+    domain of its prompt."""
 
     completion: Handle
     reward: float
     group: int
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +184,15 @@ class RolloutRecord:
 class Trainer(Protocol):
     """Owns the policy's trained weights."""
 
-    async def policy_step(self, samples: Sequence[ScoredRollout]) -> StepResult:
-        """One training step over a batch of scored rollouts."""
+    async def policy_step(
+        self, samples: Sequence[ScoredRollout], teachers: Sequence[Handle] = ()
+    ) -> StepResult:
+        """One training step over a batch of scored rollouts.
+
+        Args:
+            samples: The batch.
+            teachers: Of each teacher that is a role of its own, its log-probs of the batch.
+        """
         ...
 
     async def supervised_step(self, samples: Sequence[Sample]) -> StepResult:
@@ -216,6 +244,10 @@ class RewardWorker(Protocol):
         """Grades one completion; a broken grader is a score with a failure, never an exception."""
         ...
 
+    async def serve_models(self, models: Mapping[str, Sequence[Handle]]) -> None:
+        """The placed reward models that answer now, by the names that graders call them."""
+        ...
+
     async def record(self, path: Path, records: Sequence[RolloutRecord], *, offset: int) -> int:
         """Writes rollouts into a JSONL file from byte `offset` on, over whatever stands there; returns the
         file's new length. A call that is repeated elsewhere doubles nothing."""
@@ -229,7 +261,25 @@ class RewardWorker(Protocol):
 class Runtime(Protocol):
     """Places roles somewhere. `start_*` returns when the role answers; `close` ends all that it started."""
 
-    async def start_trainer(self, spec: TrainerSpec) -> Trainer: ...
+    async def start_trainer(self, spec: TrainerSpec, critics: "Sequence[CriticRole]" = ()) -> Trainer:
+        """A trainer, with the critics that are roles of their own."""
+        ...
+
+    async def start_offline_trainer(self, spec: "OfflineSpec") -> "OfflineTrainer":
+        """A trainer of given rows."""
+        ...
+
+    async def start_teacher(self, name: str, spec: "TeacherSpec") -> "TeacherRole":
+        """A teacher in a process of its own."""
+        ...
+
+    async def start_critic(self, name: str, spec: "CriticSpec") -> "CriticRole":
+        """A critic in a process of its own."""
+        ...
+
+    async def start_reward_model(self, name: str, spec: "RewardModelSpec") -> "RewardModelRole":
+        """A reward model in a process of its own; one of the same name that is there already is ended first."""
+        ...
 
     async def start_actor(self, name: str, spec: ActorSpec) -> Actor:
         """A replica; one of the same name that is there already is ended first."""

@@ -11,6 +11,7 @@ from roll_rewards.judging.endpoint import ChatEndpoint, Written
 from roll_rewards.lint import LintReport, lint_grader
 from roll_rewards.overlong import overlong_penalty
 from roll_rewards.registry import GRADERS, make_grader
+from roll_rewards.reward_models.serving import ConversationQueue, ConversationScorer
 from roll_rewards.scores import Failure, Score, summarise_scores
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "ChatEndpoint",
     "CheckResult",
     "Component",
+    "ConversationQueue",
+    "ConversationScorer",
     "Failure",
     "GradeItem",
     "Grader",

@@ -35,6 +35,11 @@ from roll_launch.config.schema.data import (
     PythonData,
     ReasoningGymData,
 )
+from roll_launch.config.schema.distillation import (
+    DistillationStage,
+    PolicyTeacherConfig,
+    TeacherConfig,
+)
 from roll_launch.config.schema.engines import EngineConfig, TransformersEngineConfig, VllmEngineConfig
 from roll_launch.config.schema.health import HealthConfig
 from roll_launch.config.schema.learner import (
@@ -44,6 +49,9 @@ from roll_launch.config.schema.learner import (
     SupervisedLearnerConfig,
 )
 from roll_launch.config.schema.model import ModelConfig, PretrainedModel, RandomModel, StageModel
+from roll_launch.config.schema.offline import GenerationConfig, OfflineEvaluationConfig
+from roll_launch.config.schema.preference import PreferenceColumns, PreferenceStage, RewardModelRule
+from roll_launch.config.schema.reward_roles import RewardModelConfig, placed_options
 from roll_launch.config.schema.rewards import (
     AdaptiveDeadlineConfig,
     GraderConfig,
@@ -79,6 +87,7 @@ __all__ = [
     "CurriculumConfig",
     "DataConfig",
     "Derived",
+    "DistillationStage",
     "Document",
     "DomainConfig",
     "EngineConfig",
@@ -88,6 +97,7 @@ __all__ = [
     "FailureRateJumpConfig",
     "FiltersConfig",
     "Finding",
+    "GenerationConfig",
     "GraderConfig",
     "HealthConfig",
     "HfData",
@@ -100,6 +110,7 @@ __all__ = [
     "LocalRuntimeConfig",
     "MixtureData",
     "ModelConfig",
+    "OfflineEvaluationConfig",
     "OptimizerConfig",
     "OverProvisionConfig",
     "OverlongConfig",
@@ -108,6 +119,9 @@ __all__ = [
     "PolicyAlarmsConfig",
     "PolicyDeadlines",
     "PolicyLearnerConfig",
+    "PolicyTeacherConfig",
+    "PreferenceColumns",
+    "PreferenceStage",
     "PreparationConfig",
     "PretrainedModel",
     "Problem",
@@ -117,6 +131,8 @@ __all__ = [
     "RatioExplosionConfig",
     "RayRuntimeConfig",
     "ReasoningGymData",
+    "RewardModelConfig",
+    "RewardModelRule",
     "RewardsConfig",
     "RlvrStage",
     "RolloutConfig",
@@ -132,6 +148,7 @@ __all__ = [
     "SupervisedAlarmsConfig",
     "SupervisedDeadlines",
     "SupervisedLearnerConfig",
+    "TeacherConfig",
     "TrackingConfig",
     "TransformersEngineConfig",
     "VllmEngineConfig",
@@ -146,4 +163,5 @@ __all__ = [
     "load_config",
     "load_text",
     "masked_keys",
+    "placed_options",
 ]

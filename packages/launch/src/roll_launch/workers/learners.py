@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
-from roll_learners import LocalCritic, LocalLearner, LocalScorer, OptimizerSettings
+from roll_learners import LocalLearner, LocalScorer, OptimizerSettings
 
-from roll_launch.models import load_model, load_value_model
+from roll_launch.models import load_model
 from roll_launch.roles import TrainerSpec
+from roll_launch.side_roles import critic_specs
+from roll_launch.workers.critic import CriticWorker
 
 
 def build_learner(spec: TrainerSpec) -> LocalLearner:
@@ -31,17 +33,6 @@ def build_reference(spec: TrainerSpec) -> LocalScorer | None:
     )
 
 
-def build_critics(spec: TrainerSpec) -> list[LocalCritic]:
-    """The critics of the stage, each from a seed of its own; none for algorithms without."""
-    critics = spec.critics
-    if critics is None:
-        return []
-    return [
-        LocalCritic(
-            load_value_model(replace(critics.model, seed=critics.model.seed + number)),
-            optimizer=OptimizerSettings(**critics.optimizer.model_dump(), total_steps=spec.optimizer_steps),
-            micro_batch_tokens=spec.learner.micro_batch_tokens,
-            device=spec.learner.device,
-        )
-        for number in range(critics.count)
-    ]
+def build_critics(spec: TrainerSpec) -> list[CriticWorker]:
+    """The critics in the trainer's process, each from a seed of its own; none for algorithms without."""
+    return [CriticWorker(each) for each in critic_specs(spec, threads=spec.threads)]

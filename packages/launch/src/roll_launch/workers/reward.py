@@ -7,11 +7,20 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from roll_rewards import Score, grade_with_deadline, make_grader
+from roll_rewards import (
+    ConversationQueue,
+    ConversationScorer,
+    Grader,
+    Score,
+    grade_with_deadline,
+    make_grader,
+)
 from roll_rollout import Completion
 
+from roll_launch.config import placed_options
 from roll_launch.data import PromptEncoder
 from roll_launch.roles import RewardSpec, RolloutRecord
+from roll_launch.workers.placed_models import PlacedModels
 
 
 class RewardJudge:
@@ -19,7 +28,8 @@ class RewardJudge:
 
     def __init__(self, spec: RewardSpec) -> None:
         self._encoder = PromptEncoder(spec.tokenizer)
-        self._grader = make_grader(spec.grader.name, **spec.grader.options)
+        self._placed = PlacedModels()
+        self._grader = _made(spec, self._placed)
         self._deadline_s = spec.deadline_s
         # Taken before the clock of a grading starts: a queue is not the grader's time.
         self._turns = asyncio.Semaphore(spec.concurrency)
@@ -28,10 +38,16 @@ class RewardJudge:
         """The score of one completion's text."""
         text = self._encoder.decode(completion.token_ids)
         columns = {"tokens": len(completion.token_ids), **columns}
+        if self._grader is None:
+            return Score(value=0.0)
         async with self._turns:
             return await grade_with_deadline(
                 self._grader, text, reference, deadline_s=self._deadline_s, **columns
             )
+
+    def serve_models(self, models: Mapping[str, Sequence[ConversationScorer]]) -> None:
+        """Takes on who answers for placed reward models from now on."""
+        self._placed.serve(models)
 
     def record(
         self, path: Path, records: Sequence[RolloutRecord], completions: Sequence[Completion], offset: int
@@ -73,6 +89,26 @@ class RewardJudge:
             "logprob": _finite(float(completion.logprobs.sum())),
             "versions": list(completion.versions),
         }
+
+
+def _made(spec: RewardSpec, placed: PlacedModels) -> Grader | None:
+    """The grader, whose reward models are those of the stage where it names one."""
+    if spec.grader is None:
+        return None
+    loaded: dict[str, ConversationScorer] = {
+        name: ConversationQueue(
+            model.path,
+            device=model.device,
+            dtype=model.dtype,
+            max_tokens=model.max_tokens,
+            batch_size=model.max_batch,
+            wait_s=model.wait_s,
+        )
+        for name, model in spec.models.items()
+    }
+    scorers = {name: {"scorer": loaded.get(name) or placed.scorer(name)} for name in spec.model_names}
+    options = placed_options({"name": spec.grader.name, "options": spec.grader.options}, scorers)
+    return make_grader(spec.grader.name, **options["options"])
 
 
 def _finite(value: float) -> float | None:

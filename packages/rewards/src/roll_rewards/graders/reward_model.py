@@ -8,8 +8,8 @@ from typing import Literal
 
 from roll_rewards.errors import RewardError
 from roll_rewards.extraction import Thinking, visible_part
-from roll_rewards.reward_models.batching import BatchQueue
-from roll_rewards.reward_models.sequence import Conversation, DType, SequenceScorer
+from roll_rewards.reward_models.sequence import DType
+from roll_rewards.reward_models.serving import ConversationQueue, ConversationScorer
 from roll_rewards.scores import Score
 
 
@@ -33,6 +33,7 @@ class RewardModel:
         label: Which of the model's outputs is the reward.
         prompt: Column of the prompt, a text or a list of messages.
         thinking: Whether the model sees the response's reasoning (`ignore`) or not.
+        scorer: What is asked instead of loading `model`, such as one that many processes share.
 
     Raises:
         RewardError: An option is out of its range; when grading, the model cannot be loaded.
@@ -48,6 +49,7 @@ class RewardModel:
     label: int = 0
     prompt: str = "prompt"
     thinking: Thinking = "strip"
+    scorer: ConversationScorer | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.max_tokens < 1 or self.wait_s < 0 or self.label < 0:
@@ -60,29 +62,23 @@ class RewardModel:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
     @functools.cached_property
-    def _loaded(self) -> SequenceScorer:
-        return SequenceScorer(
+    def _asked(self) -> ConversationScorer:
+        if self.scorer is not None:
+            return self.scorer
+        return ConversationQueue(
             Path(self.model),
             device=self.device,
             dtype=self.dtype,
             max_tokens=self.max_tokens,
             label=self.label,
-        )
-
-    @functools.cached_property
-    def _queue(self) -> BatchQueue[Conversation, float]:
-        # The model is loaded in the queue's thread: loading would stop the event loop.
-        return BatchQueue(
-            lambda batch: self._loaded.scores(batch),
             batch_size=self.batch_size,
             wait_s=self.wait_s,
-            name=f"reward model {self.model}",
         )
 
     async def grade(self, response: str, reference: object, **columns: object) -> Score:
         """The model's score; the part `logit` is it before scaling. See `Grader.grade`."""
         shown = visible_part(response, thinking=self.thinking)
-        logit = await self._queue.submit(conversation(columns.get(self.prompt, ""), shown))
+        logit = await self._asked.score(conversation(columns.get(self.prompt, ""), shown))
         value = 1 / (1 + math.exp(-max(min(logit, 500.0), -500.0))) if self.scale == "sigmoid" else logit
         return Score(value=value, parts={"logit": logit})
 

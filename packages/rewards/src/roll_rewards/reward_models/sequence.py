@@ -7,6 +7,11 @@ from typing import Any, Literal
 
 from roll_rewards.errors import RewardError
 
+JOINT = "response_joint"
+"""Key of a model's config.json: what stands between a text prompt and the response where there is no chat
+template, by default a line break. Models that have the key were trained on responses that end with their end
+token, so that white space of a chat template after it is left out."""
+
 DType = Literal["float32", "bfloat16", "float16"]
 Conversation = Sequence[Mapping[str, str]]
 
@@ -52,6 +57,7 @@ class SequenceScorer:
         self._model.config.pad_token_id = self._tokenizer.pad_token_id
         self._tokenizer.padding_side, self._tokenizer.truncation_side = "right", "left"
         self._device, self._max_tokens, self._label = device, max_tokens, label
+        self._joint: str | None = getattr(self._model.config, JOINT, None)
 
     def scores(self, conversations: Sequence[Conversation]) -> list[float]:
         """The logits of conversations, in their order.
@@ -76,8 +82,10 @@ class SequenceScorer:
     def _text(self, conversation: Conversation) -> str:
         if self._tokenizer.chat_template:
             messages = [dict(message) for message in conversation]
-            return str(self._tokenizer.apply_chat_template(messages, tokenize=False))
-        return "\n".join(message["content"] for message in conversation) + (self._tokenizer.eos_token or "")
+            text = str(self._tokenizer.apply_chat_template(messages, tokenize=False))
+            return text if self._joint is None else text.rstrip()
+        joint = "\n" if self._joint is None else self._joint
+        return joint.join(message["content"] for message in conversation) + (self._tokenizer.eos_token or "")
 
 
 def _libraries() -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ from pydantic import Field
 from roll_rewards import GRADERS, RewardError, make_grader
 
 from roll_launch.config.schema.kinds import Count, Seconds
+from roll_launch.config.schema.reward_roles import RewardModelConfig, asked_models
 from roll_launch.config.section import Finding, Section
 
 IMPORTING_GRADERS = frozenset({"python", "reasoning_gym"})
@@ -88,8 +89,12 @@ class AdaptiveDeadlineConfig(Section):
 class RewardsConfig(Section):
     """Grading of each completion, and shaping of the scores."""
 
-    grader: GraderConfig = Field(
-        description="What gives the score.", json_schema_extra={"also": ["reward_fn", "rm_type"]}
+    grader: GraderConfig | None = Field(
+        description="What gives the score; null for none, where teachers take its place.",
+        json_schema_extra={"also": ["reward_fn", "rm_type"]},
+    )
+    models: tuple[RewardModelConfig, ...] = Field(
+        default=(), description="Reward models as roles, for graders `reward_model` that name one."
     )
     workers: Count = Field(default=1, description="Processes that grade.")
     deadline_s: Seconds = Field(
@@ -107,6 +112,22 @@ class RewardsConfig(Section):
         description="Soft penalty for long responses.",
         json_schema_extra={"also": ["overlong_buffer"]},
     )
+
+    def findings(self) -> Iterator[Finding]:
+        asked = set(asked_models(self.grader.model_dump())) if self.grader is not None else set()
+        names = [model.name for model in self.models]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield Finding(
+                    path=("models", index, "name"), message="names two reward models alike", got=name
+                )
+            elif name not in asked:
+                yield Finding(
+                    path=("models", index, "name"),
+                    message="no grader `reward_model` has it as its option `model`",
+                    got=name,
+                    allowed=", ".join(sorted(asked)) or "none, without such a grader",
+                )
 
 
 def _did_you_mean(name: str, known: list[str]) -> str | None:

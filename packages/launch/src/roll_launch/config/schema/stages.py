@@ -1,4 +1,5 @@
-"""The stages of a run: supervised fine-tuning, and reinforcement learning with verifiable rewards."""
+"""The stages of a run: supervised fine-tuning, reinforcement learning with verifiable rewards, preferences
+and distillation."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
@@ -7,21 +8,22 @@ from pydantic import Field
 from roll_learners.algorithm import Algorithm
 from roll_learners.errors import LearnerError
 
-from roll_launch.config.nodes import KeyPath
 from roll_launch.config.schema.alarms import PolicyAlarmsConfig, SupervisedAlarmsConfig
 from roll_launch.config.schema.algorithm import AlgorithmConfig
 from roll_launch.config.schema.checkpoint import CheckpointConfig, PolicyDeadlines, SupervisedDeadlines
 from roll_launch.config.schema.critics import CriticsConfig
 from roll_launch.config.schema.data import CurriculumConfig, DataConfig, MixtureData, PromptDataConfig
+from roll_launch.config.schema.distillation import (
+    DistillationStage,
+    PolicyTeacherConfig,
+    domain_findings,
+)
+from roll_launch.config.schema.fit import micro_batch_findings, warmup_findings
 from roll_launch.config.schema.health import HealthConfig
 from roll_launch.config.schema.kinds import Count, Overlong, StageName
-from roll_launch.config.schema.learner import (
-    LearnerConfig,
-    OptimizerConfig,
-    PolicyLearnerConfig,
-    SupervisedLearnerConfig,
-)
+from roll_launch.config.schema.learner import PolicyLearnerConfig, SupervisedLearnerConfig
 from roll_launch.config.schema.model import ModelConfig
+from roll_launch.config.schema.preference import PreferenceStage
 from roll_launch.config.schema.rewards import RewardsConfig
 from roll_launch.config.schema.rollout import RolloutConfig
 from roll_launch.config.section import Finding, Section
@@ -56,8 +58,8 @@ class SftStage(Section):
     deadlines: SupervisedDeadlines = Field(default=SupervisedDeadlines(), description="Bounds of every wait.")
 
     def findings(self) -> Iterator[Finding]:
-        yield from _warmup_findings(self.learner.optimizer, self.steps)
-        yield from _micro_batch_findings(self.learner, self.max_tokens, "max_tokens")
+        yield from warmup_findings(self.learner.optimizer, self.steps)
+        yield from micro_batch_findings(self.learner, self.max_tokens, "max_tokens")
 
 
 class EvaluationConfig(Section):
@@ -88,6 +90,9 @@ class RlvrStage(Section):
     critics: CriticsConfig | None = Field(
         default=None, description="For algorithms that estimate values, such as ppo and appo; else null."
     )
+    teachers: tuple[PolicyTeacherConfig, ...] = Field(
+        default=(), description="For on-policy distillation, pure or beside rewards. See docs/distillation.md."
+    )
     rollout: RolloutConfig = Field(description="How completions are generated.")
     rewards: RewardsConfig = Field(description="How they are scored.")
     learner: PolicyLearnerConfig = Field(description="How the policy is updated.")
@@ -117,10 +122,10 @@ class RlvrStage(Section):
                 allowed=f"1 to {samples}",
             )
         steps = self.steps * self.learner.mini_batches * self.learner.epochs
-        yield from _warmup_findings(self.learner.optimizer, steps)
+        yield from warmup_findings(self.learner.optimizer, steps)
         longest = self.rollout.max_prompt_tokens + self.rollout.sampling.max_tokens
         what = "rollout.max_prompt_tokens + rollout.sampling.max_tokens"
-        yield from _micro_batch_findings(self.learner, longest, what)
+        yield from micro_batch_findings(self.learner, longest, what)
         yield from self._group_findings()
         yield from self._overlong_findings()
         yield from self._quota_findings()
@@ -131,6 +136,7 @@ class RlvrStage(Section):
         except LearnerError:
             return  # Said already by the algorithm's own findings.
         yield from self._critic_findings(algorithm)
+        yield from self._teacher_findings(algorithm)
         if algorithm.needs_group_baseline and self.rollout.group_size == 1:
             yield Finding(
                 path=("rollout", "group_size"),
@@ -156,7 +162,21 @@ class RlvrStage(Section):
                 allowed="int >= 2",
             )
         steps = self.steps * self.learner.mini_batches * self.learner.epochs
-        yield from _warmup_findings(self.critics.optimizer, steps, ("critics", "optimizer"))
+        yield from warmup_findings(self.critics.optimizer, steps, ("critics", "optimizer"))
+
+    def _teacher_findings(self, algorithm: Algorithm) -> Iterator[Finding]:
+        yield from domain_findings(self.teachers, self.data)
+        if "teacher" in algorithm.needs:
+            if not self.teachers:
+                message = f"{self.algorithm.preset} learns from teachers alone: there is none"
+                yield Finding(path=("teachers",), message=message, allowed="at least one")
+        elif self.rewards.grader is None:
+            yield Finding(
+                path=("rewards", "grader"),
+                message=f"{self.algorithm.preset} learns from rewards",
+                got="null",
+                allowed="a grader",
+            )
 
     def _quota_findings(self) -> Iterator[Finding]:
         if not isinstance(self.data, MixtureData) or not self.data.domains:
@@ -183,29 +203,6 @@ class RlvrStage(Section):
             )
 
 
-StageConfig: TypeAlias = Annotated[SftStage | RlvrStage, Field(discriminator="pipeline")]
-
-
-def _warmup_findings(
-    optimizer: OptimizerConfig, steps: int, path: KeyPath = ("learner", "optimizer")
-) -> Iterator[Finding]:
-    """A warm-up that the stage's optimizer steps do not hold; a schedule needs one step after it."""
-    most = steps if optimizer.schedule == "constant" else steps - 1
-    if optimizer.warmup_steps > most:
-        yield Finding(
-            path=(*path, "warmup_steps"),
-            message=f"the stage has {steps} optimizer step{'' if steps == 1 else 's'}",
-            got=f"{optimizer.warmup_steps}",
-            allowed=f"0 to {most}",
-        )
-
-
-def _micro_batch_findings(learner: LearnerConfig, longest: int, what: str) -> Iterator[Finding]:
-    """A micro-batch that does not hold the longest sequence; its last token is only predicted, never read."""
-    if learner.micro_batch_tokens < longest - 1:
-        yield Finding(
-            path=("learner", "micro_batch_tokens"),
-            message=f"less than the longest sequence, {longest} tokens ({what})",
-            got=f"{learner.micro_batch_tokens}",
-            allowed=f"int >= {longest - 1}",
-        )
+StageConfig: TypeAlias = Annotated[
+    SftStage | RlvrStage | PreferenceStage | DistillationStage, Field(discriminator="pipeline")
+]
