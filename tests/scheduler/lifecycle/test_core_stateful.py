@@ -18,11 +18,13 @@ from roll_scheduler import (
     SchedulerError,
     SchedulerPolicy,
     StarvationError,
+    Stragglers,
     Ticket,
     TicketState,
     TooManyFailures,
     ZeroSpread,
 )
+from roll_scheduler.health.straggler_watch import Straggler, _may_be_outrun
 from roll_scheduler.lifecycle.command import Stop
 from roll_scheduler.partial import PartialRollouts
 
@@ -54,7 +56,7 @@ class Books:
     policy: SchedulerPolicy
     slots: dict[str, int]
     now: float = 0.0
-    generating: dict[int, Generation] = field(default_factory=dict)
+    generating: dict[tuple[int, int], Generation] = field(default_factory=dict)
     grading: dict[int, Ticket] = field(default_factory=dict)
     values: dict[int, float] = field(default_factory=dict)
     oldest: dict[int, int] = field(default_factory=dict)
@@ -67,6 +69,10 @@ class Books:
     delivered: list[int] = field(default_factory=list)
     begun: int = 0
     over: bool = False
+
+    @property
+    def running_ids(self) -> set[int]:
+        return {ticket_id for ticket_id, _ in self.generating}
 
     @property
     def size(self) -> int:
@@ -85,14 +91,14 @@ class Books:
                 case Generate(ticket=ticket, replica=replica):
                     self.begin(ticket, replica)
                 case Grade(ticket=ticket):
-                    assert ticket.id not in self.generating and ticket.id not in self.grading
+                    assert ticket.id not in self.running_ids and ticket.id not in self.grading
                     self.grading[ticket.id] = ticket
                 case Stop(ticket=ticket):
-                    running = self.generating[ticket.id]
+                    running = self.generating[key(ticket)]
                     assert running.ticket == ticket and not running.stopping
                     running.stopping = True
                 case Abort(ticket=ticket):
-                    running = self.generating.pop(ticket.id, None)
+                    running = self.generating.pop(key(ticket), None)
                     assert (running.ticket if running else self.grading.pop(ticket.id)) == ticket
                 case Defer(group=group):
                     self.forget(group)
@@ -110,7 +116,10 @@ class Books:
 
     def begin(self, ticket: Ticket, replica: str) -> None:
         assert replica in self.slots
-        assert ticket.id not in self.generating and ticket.id not in self.grading
+        assert ticket.id not in self.grading
+        others = [running for running in self.generating.values() if running.ticket.id == ticket.id]
+        assert len(others) <= (self.policy.stragglers is not None)
+        assert all(other.replica != replica and not other.stopping for other in others)
         assert ticket.attempt > self.attempt.get(ticket.id, -1)
         self.attempt[ticket.id] = ticket.attempt
         self.deferred.discard(ticket.group)
@@ -121,38 +130,38 @@ class Books:
         assert ticket.continues == len(kept)
         if kept:
             assert len({*kept, self.core.version}) <= self.policy.partial.max_versions
-        self.generating[ticket.id] = Generation(ticket, replica, self.core.version)
+        self.generating[key(ticket)] = Generation(ticket, replica, self.core.version)
         self.past.append(ticket)
 
     def forget(self, group: int) -> None:
         """A group ended or begins anew: nothing of it runs, nothing of it is needed."""
         members = range(group * self.size, (group + 1) * self.size)
         for ticket_id in members:
-            assert ticket_id not in self.generating and ticket_id not in self.grading
+            assert ticket_id not in self.running_ids and ticket_id not in self.grading
             self.values.pop(ticket_id, None)
             self.oldest.pop(ticket_id, None)
             self.kept.pop(ticket_id, None)
 
-    def tokens_of(self, ticket_id: int, new: int, lag: int) -> tuple[int, int]:
+    def tokens_of(self, which: tuple[int, int], new: int, lag: int) -> tuple[int, int]:
         """Tokens so far with some new ones, sampled at the version of the sending less `lag`; and that."""
-        version = max(0, self.generating[ticket_id].version - lag)
-        tokens = self.kept.setdefault(ticket_id, [])
+        version = max(0, self.generating[which].version - lag)
+        tokens = self.kept.setdefault(which[0], [])
         tokens.extend([version] * new)
         return len(tokens), version
 
-    def generate(self, ticket_id: int, *, new: int = 1, lag: int = 0) -> None:
+    def generate(self, which: tuple[int, int], *, new: int = 1, lag: int = 0) -> None:
         """A generation finishes."""
-        count, version = self.tokens_of(ticket_id, new, lag)
-        ticket = self.generating.pop(ticket_id).ticket
-        self.oldest[ticket_id] = min(self.kept[ticket_id])
+        count, version = self.tokens_of(which, new, lag)
+        ticket = self.generating.pop(which).ticket
+        self.oldest[ticket.id] = min(self.kept[ticket.id])
         self.carry_out(
             self.core.generated(ticket, tokens=count, oldest_version=version, truncated=False, now=self.now)
         )
 
-    def stop(self, ticket_id: int, *, new: int) -> None:
+    def stop(self, which: tuple[int, int], *, new: int) -> None:
         """A generation ends unfinished."""
-        count, version = self.tokens_of(ticket_id, new, 0)
-        ticket = self.generating.pop(ticket_id).ticket
+        count, version = self.tokens_of(which, new, 0)
+        ticket = self.generating.pop(which).ticket
         self.carry_out(self.core.stopped(ticket, tokens=count, oldest_version=version, now=self.now))
 
     def grade(self, ticket_id: int, value: float) -> None:
@@ -162,10 +171,9 @@ class Books:
             self.values[ticket_id] = value
         self.carry_out(self.core.graded(ticket, value=value, now=self.now))
 
-    def fail(self, ticket_id: int) -> None:
+    def fail(self, which: tuple[int, int] | int) -> None:
         """A generation or grading fails."""
-        running = self.generating.pop(ticket_id, None)
-        ticket = running.ticket if running else self.grading.pop(ticket_id)
+        ticket = self.grading.pop(which) if isinstance(which, int) else self.generating.pop(which).ticket
         self.carry_out(self.core.failed(ticket, "engine", "broken", self.now))
 
     def lose(self, name: str, *, planned: bool) -> None:
@@ -221,7 +229,7 @@ class Books:
     def check_places(self) -> None:
         """Every ticket that has not ended is in the one place where the commands have put it."""
         pending = self.pending()
-        assert {id for id, state in pending.items() if state is TicketState.RUNNING} == self.generating.keys()
+        assert {id for id, state in pending.items() if state is TicketState.RUNNING} == self.running_ids
         assert {id for id, state in pending.items() if state is TicketState.GRADING} == self.grading.keys()
         ready = {id for id in self.values if id not in self.grading}
         assert {self.group_of(id) for id in [*pending, *ready]} == self.open_groups
@@ -239,13 +247,17 @@ class Books:
         here = [running for running in self.generating.values() if not running.leaving]
         load = Counter(running.replica for running in here)
         assert all(count <= self.slots[replica] for replica, count in load.items())
-        tags = Counter(self.group_of(id) % 2 for id in self.generating)
+        tags = Counter(self.group_of(id) % 2 for id, _ in self.generating)
         for tag, limit in policy.concurrency.items():
             assert tags[int(tag)] <= limit
         snapshot = self.core.snapshot()
         ahead = set(range(snapshot.first_group, self.core.next_group)) - set(snapshot.resolved)
         assert ahead == self.open_groups | self.deferred
         assert set(snapshot.deferred) == self.deferred
+
+
+def key(ticket: Ticket) -> tuple[int, int]:
+    return ticket.id, ticket.attempt
 
 
 class CoreMachine(RuleBasedStateMachine):
@@ -269,8 +281,9 @@ class CoreMachine(RuleBasedStateMachine):
         extra=st.tuples(st.integers(0, 2), st.integers(0, 2), st.booleans()),
         partial=st.tuples(st.booleans(), st.integers(1, 3), st.booleans()),
         limit=st.sampled_from([None, 1, 2]),
+        action=st.sampled_from([None, "duplicate", "duplicate", "move"]),
     )
-    def start(self, slots, filtered, extra, partial, limit, **sizes):
+    def start(self, slots, filtered, extra, partial, limit, action, **sizes):
         groups, members, defer = extra
         over_provision = None
         if groups + members:
@@ -291,6 +304,7 @@ class CoreMachine(RuleBasedStateMachine):
             )
             if in_parts
             else None,
+            stragglers=straggler_rule(action, in_parts),
             concurrency={} if limit is None else {"1": limit},
             generate_deadline_s=GENERATE_DEADLINE_S,
             grade_deadline_s=GRADE_DEADLINE_S,
@@ -299,10 +313,19 @@ class CoreMachine(RuleBasedStateMachine):
         core = SchedulerCore(policy, replicas=slots, tag=lambda group: str(group % 2))
         self.books = Books(core, policy, slots)
         self.core, self.policy = core, policy
+        self.chosen = []
+        if policy.stragglers is not None:
+            # Speeds that differ are rare in a random schedule: the machine says who is late.
+            core._overtaking._watch.look = self.look
         core.open_batch()
 
+    def look(self, now):
+        self.core._overtaking._watch.next_at = now + self.policy.stragglers.every_s
+        chosen, self.chosen = self.chosen, []
+        return chosen
+
     def one_of(self, data, tickets):
-        return data.draw(st.sampled_from(sorted(tickets)))
+        return data.draw(st.sampled_from(sorted(tickets, key=str)))
 
     @precondition(lambda self: self.core.room > 0)
     @rule(most=st.integers(1, 9))
@@ -337,9 +360,9 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(running.stopping for running in self.books.generating.values()))
     @rule(new=st.integers(0, 2))
     def stop_all_that_are_to(self, new):
-        for ticket_id, running in list(self.books.generating.items()):
-            if running.stopping and ticket_id in self.books.generating:
-                self.books.stop(ticket_id, new=new)
+        for which, running in list(self.books.generating.items()):
+            if running.stopping and which in self.books.generating:
+                self.books.stop(which, new=new)
 
     @precondition(lambda self: self.books.grading)
     @rule(data=st.data(), value=st.sampled_from([0.0, 1.0, float("nan")]))
@@ -355,8 +378,8 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def report_something_late(self, data):
         ticket, now = data.draw(st.sampled_from(self.books.past)), self.books.now
-        running = self.books.generating.get(ticket.id)
-        if running is None or running.ticket != ticket:
+        running = self.books.generating.get(key(ticket))
+        if running is None:
             assert self.core.generated(ticket, tokens=9, oldest_version=0, truncated=False, now=now) == []
             assert self.core.stopped(ticket, tokens=9, oldest_version=0, now=now) == []
         if self.books.grading.get(ticket.id) != ticket:
@@ -367,6 +390,36 @@ class CoreMachine(RuleBasedStateMachine):
         self.books.now += seconds
         self.books.carry_out(self.core.tick(self.books.now))
         assert self.core.next_deadline is None or self.core.next_deadline > self.books.now
+
+    @precondition(lambda self: self.policy.stragglers is not None and self.books.generating)
+    @rule(data=st.data())
+    def find_a_straggler(self, data):
+        flights = [
+            flight
+            for name in self.books.slots
+            for flight in self.core._departures.on(name)
+            if _may_be_outrun(flight)
+        ]
+        if flights:
+            flight = flights[data.draw(st.integers(0, len(flights) - 1))]
+            self.chosen = [Straggler(flight, frozenset({flight.replica, *flight.avoid}))]
+            self.core._overtaking._watch.next_at = -math.inf
+            self.books.carry_out(self.core.tick(self.books.now))
+            self.chosen = []  # where something waits, nobody is outrun
+
+    @precondition(lambda self: self.books.generating)
+    @rule(data=st.data(), tokens=st.integers(0, 9))
+    def report_tokens(self, data, tokens):
+        running = self.books.generating[self.one_of(data, self.books.generating)]
+        self.core.reported(running.ticket, tokens, self.books.now)
+
+    @rule(most=st.sampled_from([None, 2]))
+    def ask_why(self, most):
+        why = self.core.why(self.books.now, most=most)
+        assert sum(why.counts.values()) - why.counts["ready"] == self.core.pending_count()
+        assert all(late.why for late in why.late)
+        assert (why.blocked == "") or self.paused or not self.books.slots or self.core._departures.held
+        assert len(why.text().splitlines()) == 1 + (len(why.late) + 1 if why.late else 0)
 
     @precondition(lambda self: self.books.slots)
     @rule(data=st.data(), planned=st.booleans())
@@ -452,9 +505,9 @@ class CoreMachine(RuleBasedStateMachine):
         self.core.exhaust()
         for _ in range(300):
             self.refill()
-            for ticket_id in list(self.books.generating):
-                if ticket_id in self.books.generating:
-                    self.books.generate(ticket_id)
+            for which in list(self.books.generating):
+                if which in self.books.generating:
+                    self.books.generate(which)
             for ticket_id in list(self.books.grading):
                 if ticket_id in self.books.grading:
                     self.books.grade(ticket_id, float(ticket_id % 2))
@@ -469,6 +522,12 @@ class CoreMachine(RuleBasedStateMachine):
         ends = self.core.ledger.ends
         assert sum(ends.values()) == self.books.begun
         assert ends["delivered"] == self.core.ledger.totals["kept"]
+
+
+def straggler_rule(action, in_parts):
+    if action is None or (action == "move" and not in_parts):
+        return None
+    return Stragglers(action=action, every_s=0.5)
 
 
 CoreMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)

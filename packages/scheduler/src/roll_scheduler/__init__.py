@@ -16,6 +16,8 @@ if TYPE_CHECKING:
         TicketFailed,
         TooManyFailures,
     )
+    from roll_scheduler.health.replica_health import ReplicaHealth
+    from roll_scheduler.health.stragglers import Stragglers
     from roll_scheduler.lengths.fit import LengthFit, fit_lengths
     from roll_scheduler.lengths.predictor import LengthPredictor, LengthPrior
     from roll_scheduler.lifecycle.adaptive_deadline import AdaptiveDeadline
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from roll_scheduler.prompts.source import KeyedPrompt, PromptList, PromptLog, PromptSource, ResultObserver
     from roll_scheduler.prompts.traits import PromptTraits
     from roll_scheduler.queueing.longest_first import LengthEstimator
-    from roll_scheduler.queueing.replica_health import ReplicaHealth
+    from roll_scheduler.reports.diagnosis import Diagnosis, LateTicket
     from roll_scheduler.rounds.adaptive_over_provision import AdaptiveOverProvision, RoundModel
     from roll_scheduler.rounds.batch import Batch, Generated, Graded, Group, Member
     from roll_scheduler.rounds.group_filter import (
@@ -88,6 +90,7 @@ __all__ = [
     "DeadlineExceeded",
     "Defer",
     "Deliver",
+    "Diagnosis",
     "Drop",
     "ElasticCommand",
     "ElasticLoad",
@@ -100,6 +103,7 @@ __all__ = [
     "Group",
     "GroupFilter",
     "KeyedPrompt",
+    "LateTicket",
     "LeastLoaded",
     "Lend",
     "LengthEstimator",
@@ -139,6 +143,7 @@ __all__ = [
     "StarvationError",
     "StatefulPart",
     "Stop",
+    "Stragglers",
     "StreamRule",
     "StreamTrigger",
     "Ticket",
@@ -187,7 +192,9 @@ _MODULES = {
     "prompts.source": "KeyedPrompt PromptList PromptLog PromptSource ResultObserver",
     "prompts.traits": "PromptTraits",
     "queueing.longest_first": "LengthEstimator",
-    "queueing.replica_health": "ReplicaHealth",
+    "health.replica_health": "ReplicaHealth",
+    "health.stragglers": "Stragglers",
+    "reports.diagnosis": "Diagnosis LateTicket",
     "rounds.adaptive_over_provision": "AdaptiveOverProvision RoundModel",
     "rounds.batch": "Batch Generated Graded Group Member",
     "rounds.group_filter": "BatchFilter GroupFilter MeanOutside MostUncertain TruncatedShare ZeroSpread",

@@ -31,7 +31,7 @@ class TooManyFailures(SchedulerError):
 
 
 class DeadlineExceeded(SchedulerError):
-    """A task ignored its cancellation for longer than closing may take."""
+    """A task ignored its cancellation, or nothing ran while a batch was waited for, for too long."""
 
 
 class TicketFailed(SchedulerError):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Literal, TypeGuard
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.health.stragglers import Stragglers
 from roll_scheduler.lifecycle.adaptive_deadline import AdaptiveDeadline
 from roll_scheduler.partial import PartialRollouts
 from roll_scheduler.rounds.group_filter import BatchFilter, GroupFilter
@@ -115,6 +116,9 @@ class SchedulerPolicy:
         kv_tokens: Tokens of KV that fit on a replica, >= 1; as many tickets run there as are predicted to
             fit. None leaves it to the engines.
         weigh_health: Whether replicas that are slow or fail get less.
+        stragglers: What is done about completions that would end sooner on another replica; None: nothing.
+        wait_deadline_s: Seconds for which a batch may be waited for while nothing runs, > 0: with all
+            replicas draining, or in a pause that nobody ends. Then `DeadlineExceeded` names the reason.
         max_refills: Batches' worth of groups that may be filtered or stale for one batch before
             `StarvationError` is raised, >= 0.
 
@@ -142,6 +146,8 @@ class SchedulerPolicy:
     router: str = "least_loaded"
     kv_tokens: int | None = None
     weigh_health: bool = False
+    stragglers: Stragglers | None = None
+    wait_deadline_s: float = 3600.0
     max_refills: int = 10
 
     def __post_init__(self) -> None:
@@ -244,6 +250,8 @@ class SchedulerPolicy:
                 True,
                 "max_staleness > 0: a synchronous batch leaves nothing behind that could go on",
             )
+        if self.stragglers is not None and self.stragglers.action == "move" and self.partial is None:
+            raise _refused("stragglers.action", "move", "'duplicate' without `partial`: nothing could go on")
         if self.batch_filter is None:
             return
         if not isinstance(self.batch_filter, BatchFilter) or isinstance(self.batch_filter, type):
@@ -262,6 +270,7 @@ class SchedulerPolicy:
 
 _OPTIONAL = {
     "partial": PartialRollouts, "adaptive_grading": AdaptiveDeadline, "over_provision": OverProvision,
+    "stragglers": Stragglers,
 }  # fmt: skip
 
 

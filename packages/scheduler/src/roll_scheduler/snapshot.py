@@ -1,6 +1,6 @@
 """What a scheduler has to remember for a resume. Made by `snapshot()`, taken by the constructors."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -134,19 +134,20 @@ def snapshot_or_new(resume: object) -> SchedulerSnapshot:
     return resume
 
 
-def check_stateful(parts: Mapping[str, object], reserved: str) -> None:
+def check_stateful(parts: Mapping[str, object], reserved: Collection[str]) -> None:
     """Refuses what could not be part of a snapshot, before anything runs.
 
     Args:
         parts: By name.
-        reserved: A name that is taken.
+        reserved: Names that are taken.
 
     Raises:
         SchedulerError: If a name is taken or no text, or a part has not the methods of `StatefulPart`.
     """
     for name, part in parts.items():
-        if name == reserved or not isinstance(name, str):
-            raise SchedulerError(f"parts: got the name {name!r}, allowed is any other text than {reserved!r}")
+        if not isinstance(name, str) or name in reserved:
+            taken = " and ".join(map(repr, reserved))
+            raise SchedulerError(f"parts: got the name {name!r}, allowed is any other text than {taken}")
         if not isinstance(part, StatefulPart) or isinstance(part, type):
             raise SchedulerError(f"parts[{name!r}]: got {part!r}, allowed is a StatefulPart")
 

@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterable, Sequence
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.health.quarantine import Quarantine
 from roll_scheduler.lifecycle.command import Abort, Command, Generate, Grade, Stop
 from roll_scheduler.lifecycle.departures import Departures
 from roll_scheduler.lifecycle.flight import DeadlineQueue, Flight, VaryingDeadlineQueue
 from roll_scheduler.lifecycle.groups import GroupBook
 from roll_scheduler.lifecycle.ledger import Ledger
-from roll_scheduler.lifecycle.quarantine import Quarantine
 from roll_scheduler.partial import VersionSpan, joined_spans
 from roll_scheduler.policy import SchedulerPolicy
 from roll_scheduler.queueing.dispatch import DispatchQueue
@@ -73,16 +73,36 @@ class Attempts:
     def start(self, flight: Flight, replica: str, now: float) -> Generate:
         """A ticket got a slot."""
         version = self._book.version
-        if flight.kept and self._partial is not None:
-            spanned = {span.version for span in flight.spans} | {version}
-            if len(spanned) > self._partial.max_versions:
-                self._book.begin_anew(flight)
+        if not self.may_go_on(flight):
+            self._book.begin_anew(flight)
         flight.state, flight.since = RUNNING, now
         self._departures.started(flight, replica)
         flight.oldest = min(flight.oldest, version) if flight.kept else version
         self._book.ages.sent(flight.group, flight.oldest)
         self._generating.push(flight, now)
         return Generate(ticket=flight.ticket, replica=replica)
+
+    def may_go_on(self, flight: Flight) -> bool:
+        """Whether what a ticket has kept may be continued by the current version."""
+        if not flight.kept or self._partial is None:
+            return True
+        spanned = {span.version for span in flight.spans} | {self._book.version}
+        return len(spanned) <= self._partial.max_versions
+
+    def duplicate(self, flight: Flight, replica: str, now: float) -> Generate:
+        """A running ticket got a slot on a further replica: who ends first counts."""
+        version = self._book.version
+        copy = self._book.twins.copy(flight, replica, now)
+        copy.oldest = min(copy.oldest, version) if copy.kept else version
+        self._generating.push(copy, now)
+        return Generate(ticket=copy.ticket, replica=replica)
+
+    def move(self, flight: Flight, now: float) -> list[Command]:
+        """A running ticket is to go on elsewhere with what it has."""
+        if flight.replica is not None:
+            flight.avoid |= {flight.replica}
+        self._ledger.totals["moved"] += 1
+        return self.stop([flight], "straggler", now)
 
     def generated(
         self,
@@ -95,6 +115,7 @@ class Attempts:
         spans: Sequence[VersionSpan],
     ) -> list[Command]:
         """A generation finished."""
+        commands = self._book.twins.alone(flight)
         self._queue.finished(flight, tokens=tokens, truncated=truncated, now=now)
         sent_at = flight.oldest
         if self._partial is None:
@@ -113,8 +134,9 @@ class Attempts:
             self._book.ages.changed(flight.group)
         if not self._book.fresh(flight.oldest):
             flight.state = TicketState.READY
-            return self._book.stale(flight.group, now)
-        return [self._start_grading(flight, now)]
+            return commands + self._book.stale(flight.group, now)
+        commands.append(self._start_grading(flight, now))
+        return commands
 
     def stopped(
         self, flight: Flight, *, tokens: int, oldest_version: int, now: float, spans: Sequence[VersionSpan]
@@ -125,9 +147,10 @@ class Attempts:
             raise SchedulerError(
                 f"stopped: ticket {ticket.id} was stopped, allowed is that only with SchedulerPolicy.partial"
             )
+        commands = self._book.twins.alone(flight)
         if tokens == flight.kept and not flight.stopping:
             message = f"generation of ticket {ticket.id} ended unfinished, without a token and unasked"
-            return self.failed(flight, "stop", message, now)
+            return commands + self.failed(flight, "stop", message, now)
         if tokens != flight.kept:
             self._take_tokens(flight, tokens, oldest_version, spans, now)
             flight.kept = tokens
@@ -137,7 +160,7 @@ class Attempts:
         if not self._book.fresh(flight.oldest):
             self._book.begin_anew(flight)
         self._departures.take_back([flight])
-        return []
+        return commands
 
     def graded(self, flight: Flight, *, value: float, now: float) -> list[Command]:
         """A grading finished."""
@@ -153,6 +176,10 @@ class Attempts:
     def failed(self, flight: Flight, kind: str, message: str, now: float) -> list[Command]:
         """A generation or grading ended without a result: that is tried again, then the member is dropped."""
         self._ledger.failure(kind, message)
+        if flight.twin is not None:  # the other one goes on, which costs no retry
+            self._queue.failed(flight)
+            self._book.twins.give_up(flight)
+            return []
         flight.failures += 1
         again = flight.failures <= self._policy.retries
         if again:
@@ -173,10 +200,10 @@ class Attempts:
 
     def lose_replica(self, flights: Sequence[Flight], now: float) -> list[Command]:
         """The replica of these was lost: they are sent out again, groups that may kill replicas dropped."""
-        commands: list[Command] = []
+        commands: list[Command] = [Abort(ticket=flight.ticket, reason="replica") for flight in flights]
+        flights = self._without_twins(flights)
         for flight in flights:
-            commands.append(Abort(ticket=flight.ticket, reason="replica"))
-            flight.cap = 0
+            flight.cap, flight.replica = 0, None
             self._book.next_attempt(flight, WAITING, now)
         for group in self._quarantine.blame(flights):
             commands += self._book.drop(group, "quarantined", now)
@@ -187,18 +214,23 @@ class Attempts:
 
     def vacate(self, flights: Sequence[Flight], now: float) -> list[Command]:
         """The replica of these leaves as planned: they are stopped, or sent out again without a suspicion."""
+        commands: list[Command] = [
+            Abort(ticket=flight.ticket, reason="replica") for flight in flights if flight.twin is not None
+        ]
+        flights = self._without_twins(flights)
         for flight in flights:
             flight.cap, flight.replica = 0, None
         self._ledger.totals["redispatched"] += len(flights)
         if self._partial is not None:
-            return self.stop(flights, "replica", now)
-        return self.call_back(flights, "replica", now)
+            return commands + self.stop(flights, "replica", now)
+        return commands + self.call_back(flights, "replica", now)
 
     def stop(self, flights: Iterable[Flight], reason: str, now: float) -> list[Command]:
         """These are to end soon with what they have."""
         commands: list[Command] = []
         for flight in flights:
             if not flight.stopping:
+                commands += self._book.twins.alone(flight)
                 flight.stopping = True
                 self._stopping.push(flight, now)
                 commands.append(Stop(ticket=flight.ticket, reason=reason))
@@ -208,6 +240,7 @@ class Attempts:
         """These are aborted and wait again, at no cost but their tokens of this attempt."""
         commands: list[Command] = []
         for flight in flights:
+            commands += self._book.twins.alone(flight)
             commands.append(Abort(ticket=flight.ticket, reason=reason))
             self._departures.left(flight)
             self._book.next_attempt(flight, WAITING, now)
@@ -229,6 +262,17 @@ class Attempts:
                 self._ledger.totals["adaptive_cuts"] += 1
             commands += self._cut(flight, "grading", "adaptive_deadline", seconds, now)
         return commands
+
+    def _without_twins(self, flights: Sequence[Flight]) -> list[Flight]:
+        """Those of a replica that has left of which no other attempt goes on."""
+        left = []
+        for flight in flights:
+            if flight.twin is not None:
+                flight.replica = None
+                self._book.twins.give_up(flight)
+            else:
+                left.append(flight)
+        return left
 
     def _cut(self, flight: Flight, what: str, kind: str, seconds: float, now: float) -> list[Command]:
         if flight.state not in (RUNNING, GRADING):

@@ -34,7 +34,8 @@ class Abort:
     """Stop the generation or grading of this attempt; a result of it that still arrives is ignored.
 
     `reason` is `"deadline"`, `"stop"` (a deadline too, that of a stop), `"replica"`, `"pause"`, `"surplus"`
-    (others were quicker), `"closed"`, `"requeued"`, or the reason for which its group was dropped.
+    (others were quicker), `"duplicate"` (another attempt of the ticket was quicker), `"closed"`,
+    `"requeued"`, or the reason for which its group was dropped.
     """
 
     ticket: Ticket
@@ -46,7 +47,8 @@ class Stop:
     """End this generation soon and keep what it has: the event `stopped` is to follow, or `generated` if it
     was done already. Only with partial rollouts.
 
-    `reason` is `"cut"` (the batch is complete), `"pause"` or `"replica"` (it leaves as planned).
+    `reason` is `"cut"` (the batch is complete), `"pause"`, `"replica"` (it leaves as planned) or
+    `"straggler"` (it would end sooner elsewhere).
     """
 
     ticket: Ticket

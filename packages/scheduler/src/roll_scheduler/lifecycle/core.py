@@ -8,34 +8,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from roll_scheduler.errors import SchedulerError
-from roll_scheduler.lifecycle.attempts import Attempts
 from roll_scheduler.lifecycle.command import Command, Cut, Drop
-from roll_scheduler.lifecycle.departures import Departures
-from roll_scheduler.lifecycle.flight import FlightGroup, longest_pending
-from roll_scheduler.lifecycle.groups import GroupBook
-from roll_scheduler.lifecycle.ledger import Ledger
-from roll_scheduler.lifecycle.metrics import scheduler_metrics
-from roll_scheduler.lifecycle.quarantine import Quarantine
+from roll_scheduler.lifecycle.flight import FlightGroup
+from roll_scheduler.lifecycle.wiring import Wiring
 from roll_scheduler.partial import VersionSpan
 from roll_scheduler.policy import SchedulerPolicy
 from roll_scheduler.prompts.traits import NO_TRAITS, PromptTraits, checked_tag, checked_traits
-from roll_scheduler.queueing.dispatch import DispatchQueue
-from roll_scheduler.queueing.environment_limits import EnvironmentLimits
 from roll_scheduler.queueing.longest_first import LengthEstimator
-from roll_scheduler.queueing.placement import ReplicaSlots
-from roll_scheduler.rounds.rounds import Rounds
-from roll_scheduler.routers.catalogue import ROUTERS
+from roll_scheduler.reports.diagnosis import Diagnosis
+from roll_scheduler.reports.reasons import Reasons
+from roll_scheduler.reports.view import CoreView
 from roll_scheduler.routers.router import Router
-from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart, cursor, snapshot_or_new
+from roll_scheduler.snapshot import SchedulerSnapshot, cursor, snapshot_or_new
 from roll_scheduler.ticket import PendingTicket, Ticket, TicketState, as_integer
 
 __all__ = ["PauseMode", "SchedulerCore"]
 
 PauseMode: TypeAlias = Literal["keep", "abort", "stop"]
 """What becomes of running generations in a pause, see `SchedulerCore.pause`."""
-
-ESTIMATOR = "lengths"
-"""Name of the length predictor among the parts of a snapshot."""
 
 
 class SchedulerCore:
@@ -77,43 +67,25 @@ class SchedulerCore:
         self._policy = policy
         self._tag = tag
         self._traits = traits
-        chosen = ROUTERS[policy.router](run_seed, policy.kv_tokens) if router is None else router
-        self._replicas = ReplicaSlots(replicas, chosen)
         self._skipped = frozenset(start.resolved)
         self.next_group = start.first_group
-        self.ledger = ledger = Ledger(ends=start.ends, totals=start.totals)
-        queue = DispatchQueue(self._replicas, policy, estimator=estimator, informs=router is not None)
-        learned: object = queue.estimator
-        if isinstance(learned, StatefulPart) and ESTIMATOR in start.parts:
-            learned.restore(start.parts[ESTIMATOR])
-        self._queue = queue
-        self._quarantine = Quarantine(policy.quarantine_after, dict(start.suspects))
-        for name, slots in replicas.items():
-            self._quarantine.up(name, slots)
-        limits = EnvironmentLimits(policy.concurrency, tagged=tag is not None)
-        self._departures = departures = Departures(
-            self._replicas, queue, quarantine=self._quarantine, limits=limits
-        )
-        self._book = book = GroupBook(
+        wiring = Wiring(
             policy,
-            departures=departures,
-            ledger=ledger,
+            replicas=replicas,
             run_seed=run_seed,
-            version=start.version,
+            start=start,
+            router=router,
+            estimator=estimator,
+            tagged=tag is not None,
             opened=self._opened,
         )
-        self._attempts = attempts = Attempts(
-            policy,
-            book=book,
-            departures=departures,
-            queue=queue,
-            quarantine=self._quarantine,
-            ledger=ledger,
-            anchor_s=start.grading_anchor_s,
-        )
-        self._rounds = Rounds(
-            policy, book=book, departures=departures, attempts=attempts, ledger=ledger, resume=start
-        )
+        self.ledger = wiring.ledger
+        self._replicas, self._queue, self._departures = wiring.replicas, wiring.queue, wiring.departures
+        self._quarantine, self._book, self._attempts = wiring.quarantine, wiring.book, wiring.attempts
+        self._rounds, self._learned, self._idleness = wiring.rounds, wiring.learned, wiring.idleness
+        self._overtaking = wiring.overtaking
+        self._view = CoreView(wiring, Reasons(policy, wiring.replicas))
+        self._paused_at: float | None = None
 
     @property
     def version(self) -> int:
@@ -128,13 +100,16 @@ class SchedulerCore:
     @property
     def next_deadline(self) -> float | None:
         """Time at which `tick` next has something to do, None if nothing runs."""
-        return self._attempts.next_deadline
+        at = self._attempts.next_deadline
+        if at is None:
+            return self._idleness.expires_at
+        look_at = None if self._overtaking is None else self._overtaking.next_at
+        return at if look_at is None else min(at, look_at)
 
     def snapshot(self) -> SchedulerSnapshot:
         """Where a later core has to go on; groups that were delivered count as trained."""
         deferred = self._rounds.deferred
         first, resolved = cursor(self.next_group, [*self._book.groups, *deferred], self._skipped)
-        estimator = self._queue.estimator
         return SchedulerSnapshot(
             first_group=first,
             resolved=resolved,
@@ -145,7 +120,7 @@ class SchedulerCore:
             suspects=self._quarantine.losses(self._book.groups.values()),
             grading_anchor_s=self._attempts.anchor_s,
             fingerprint=self._fingerprint,
-            parts={ESTIMATOR: estimator.state()} if isinstance(estimator, StatefulPart) else {},
+            parts=self._learned.parts(),
         )
 
     def pass_over(self) -> bool:
@@ -204,6 +179,8 @@ class SchedulerCore:
                 f"pause: got mode {mode!r}, allowed is {', '.join(allowed)} with this policy"
             )
         self._rounds.paused = True
+        if self._paused_at is None:
+            self._paused_at = now
         if mode == "keep":
             return []
         running = self._book.running()
@@ -215,6 +192,7 @@ class SchedulerCore:
     def resume(self, now: float) -> list[Command]:
         """The pause is over; without one, nothing changes."""
         self._rounds.paused = False
+        self._paused_at = None
         return self._dispatch(now)
 
     def replica_up(self, name: str, slots: int, now: float) -> list[Command]:
@@ -310,6 +288,19 @@ class SchedulerCore:
             return []
         return self._attempts.failed(flight, kind, message, now) + self._dispatch(now)
 
+    def reported(self, ticket: Ticket, tokens: int, now: float) -> None:
+        """A running generation has so many tokens, with those of earlier parts: tells how fast it is.
+
+        Raises:
+            SchedulerError: If it is no integer >= 0.
+        """
+        tokens = as_integer(tokens, "reported")
+        if tokens < 0:
+            raise SchedulerError(f"reported: got {tokens} tokens of ticket {ticket.id}, allowed is >= 0")
+        flight = self._book.awaited(ticket, TicketState.RUNNING)
+        if flight is not None:
+            flight.reported, flight.reported_at = max(tokens, flight.kept), now
+
     def publish(self, version: int, now: float) -> list[Command]:
         """New weights were published; groups that cannot be trained on any more are dropped or requeued.
 
@@ -325,9 +316,19 @@ class SchedulerCore:
         return self._book.expire(now) + self._dispatch(now)
 
     def tick(self, now: float) -> list[Command]:
-        """Time passed: attempts whose deadline is over are aborted and have failed with kind `"deadline"`."""
+        """Time passed: attempts whose deadline is over are aborted and have failed with kind `"deadline"`;
+        stragglers are looked for.
+
+        Raises:
+            DeadlineExceeded: Nothing has run for `wait_deadline_s`, although a batch is waited for.
+        """
+        expires_at = self._idleness.expires_at
+        if expires_at is not None and expires_at <= now:
+            raise self._view.stuck(now, paused_at=self._paused_at)
         commands = self._attempts.tick(now)
-        return commands + self._dispatch(now) if commands else []
+        if commands:
+            commands += self._dispatch(now)
+        return commands if self._overtaking is None else commands + self._overtaking.go(now)
 
     def take_batch(self, now: float = math.nan) -> Cut | None:
         """The next batch if it is complete; smaller, maybe empty, when the prompts are exhausted.
@@ -340,8 +341,12 @@ class SchedulerCore:
             StarvationError: More groups were filtered or stale than `max_refills` batches' worth.
             SchedulerError: A ticket waits, no replica is left and none returns.
         """
-        self._check()
-        return self._rounds.take(now)
+        error = self.ledger.verdict(self._policy) or self._view.nowhere()
+        if error is not None:
+            raise error
+        cut = self._rounds.take(now)
+        self._idleness.note(cut is None and self._attempts.next_deadline is None, now)
+        return cut
 
     def close(self) -> list[Command]:
         """Ends every ticket that has not ended."""
@@ -356,43 +361,30 @@ class SchedulerCore:
 
     def pending(self, now: float, *, most: int | None = None) -> list[PendingTicket]:
         """Tickets that are being waited for, the one that is longest in its state first; at most `most`."""
-        return [flight.pending(now) for flight in longest_pending(self._book.flights.values(), most)]
+        return self._view.pending(now, most)
 
     def pending_count(self) -> int:
         """Number of tickets that are being waited for."""
-        return sum(flight.state is not TicketState.READY for flight in self._book.flights.values())
+        return self._view.pending_count()
+
+    def why(self, now: float, *, most: int | None = None) -> Diagnosis:
+        """What the tickets that are waited for wait for themselves, the one first that is longest in its
+        state; at most `most`."""
+        return self._view.why(now, paused_at=self._paused_at, most=most)
 
     def metrics(self, now: float) -> dict[str, float]:
-        """Numbers of this moment and of the run, see `roll_scheduler.lifecycle.metrics`."""
-        gauges = {
-            **self._rounds.gauges(),
-            "outstanding_groups": float(len(self._book.groups)),
-            "ready_groups": float(len(self._book.ready)),
-            "waiting_long_groups": float(len(self._book.deferred)),
-            **self._queue.gauges(self._book.flights.values(), now),
-            "staleness": self._book.mean_staleness,
-            **self.ledger.length_bias(),
-        }
-        return scheduler_metrics(self._book.flights.values(), self.ledger.totals, gauges, now=now)
+        """Numbers of this moment and of the run, see `roll_scheduler.reports.metrics`."""
+        return self._view.metrics(now)
 
     def _dispatch(self, now: float) -> list[Command]:
         commands: list[Command] = []
         while (placed := self._departures.next(now)) is not None:
             commands.append(self._attempts.start(*placed, now))
+        if self._overtaking is not None:
+            self._overtaking.arm(now)
         return commands
 
     def _opened(self, group: FlightGroup) -> None:
         group.tag = checked_tag(self._tag(group.id), group.id) if self._tag else ""
         group.traits = checked_traits(self._traits(group.id), group.id) if self._traits else NO_TRAITS
         self._quarantine.opened(group)
-
-    def _check(self) -> None:
-        error = self.ledger.verdict(self._policy)
-        if error is not None:
-            raise error
-        if len(self._replicas) or self._replicas.returning:
-            return
-        waiting = sum(flight.state is TicketState.WAITING for flight in self._book.flights.values())
-        if waiting:
-            lost = ", ".join(f"replica {name!r} ({reason})" for name, reason in self._replicas.lost.items())
-            raise SchedulerError(f"no replica is left and {waiting} tickets wait for one; lost: {lost}")

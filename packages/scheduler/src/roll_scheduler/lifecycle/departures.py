@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from roll_scheduler.health.quarantine import Quarantine
 from roll_scheduler.lifecycle.flight import Flight, FlightGroup
-from roll_scheduler.lifecycle.quarantine import Quarantine
 from roll_scheduler.queueing.dispatch import DispatchQueue
 from roll_scheduler.queueing.environment_limits import EnvironmentLimits
 from roll_scheduler.queueing.placement import ReplicaSlots

@@ -1,6 +1,7 @@
 """Mutable records that the core keeps: a ticket and its group on their way, and deadlines of tickets."""
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Hashable, Iterable
 from itertools import count
@@ -36,19 +37,28 @@ class Flight:
         cap: Suspects that may run on its replica as long as it does; 0 if it is none.
         admitted: Whether it counts against its tag's limit.
         request: What the router was told of it when its slot was taken.
+        attempts: Attempts that there were, so that each has a number of its own.
+        twin: Another attempt of the same ticket that runs at the same time, None for none.
+        copy: Whether it is the one of the two that is not in the books.
+        reported: Tokens that the caller says the attempt has, with those of earlier ones.
+        reported_at: When it said so.
     """
 
     __slots__ = (
         "aborted_s",
         "admitted",
+        "attempts",
         "avoid",
         "cap",
+        "copy",
         "failures",
         "group",
         "kept",
         "losses",
         "oldest",
         "replica",
+        "reported",
+        "reported_at",
         "request",
         "since",
         "spans",
@@ -57,6 +67,7 @@ class Flight:
         "ticket",
         "took",
         "truncated",
+        "twin",
         "value",
     )
 
@@ -80,6 +91,11 @@ class Flight:
         self.took = 0.0
         self.aborted_s = 0.0
         self.value = 0.0
+        self.attempts = ticket.attempt + 1
+        self.twin: Flight | None = None
+        self.copy = False
+        self.reported = 0
+        self.reported_at = -math.inf
 
     def pending(self, now: float) -> PendingTicket:
         """How long it has been in its state."""

@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from roll_scheduler.lifecycle.ages import GroupAges
 from roll_scheduler.lifecycle.command import Abort, Command, Cut, Defer, Deliver, Drop
 from roll_scheduler.lifecycle.departures import Departures
 from roll_scheduler.lifecycle.flight import Flight, FlightGroup
 from roll_scheduler.lifecycle.ledger import FAILED, Ledger
+from roll_scheduler.lifecycle.twins import Twins
 from roll_scheduler.policy import SchedulerPolicy
+from roll_scheduler.rounds.ages import GroupAges
 from roll_scheduler.rounds.group_filter import BatchFilter, GroupFilter
 from roll_scheduler.rounds.provision import Provision
 from roll_scheduler.rounds.selection import first_refusal
@@ -39,6 +40,7 @@ class GroupBook:
         flights: Tickets that have not ended, by id.
         deferred: Groups that wait for a long round: the attempt that their tickets begin with, by id.
         ages: Their versions.
+        twins: Tickets of which two attempts run.
         mean_staleness: Of the batch that was cut last.
     """
 
@@ -66,6 +68,7 @@ class GroupBook:
         self.ages = GroupAges()
         self.mean_staleness = 0.0
         self.provision = Provision(policy)
+        self.twins = Twins(self.flights, departures=departures, ledger=ledger, ages=self.ages)
 
     def open(self, group_id: int, now: float, *, members: int, attempt: int = 0) -> list[Flight]:
         """The tickets of a new group, or of one that was deferred."""
@@ -89,6 +92,8 @@ class GroupBook:
     def awaited(self, ticket: Ticket, *states: TicketState) -> Flight | None:
         """The flight of an attempt, if it is still the one that is waited for, in one of these states."""
         flight = self.flights.get(ticket.id)
+        if flight is not None and flight.ticket.attempt != ticket.attempt:
+            flight = flight.twin
         if flight is None or flight.state not in states or flight.ticket.attempt != ticket.attempt:
             return None
         return flight
@@ -99,8 +104,9 @@ class GroupBook:
 
     def next_attempt(self, flight: Flight, state: TicketState, now: float) -> None:
         """A ticket is tried again, or goes on with what it kept."""
-        attempt = flight.ticket.attempt + 1
-        flight.ticket = replace(flight.ticket, attempt=attempt, continues=flight.kept)
+        flight.ticket = replace(flight.ticket, attempt=flight.attempts, continues=flight.kept)
+        flight.attempts += 1
+        flight.reported = 0
         flight.state, flight.replica, flight.since, flight.stopping = state, None, now, False
         self.ages.changed(flight.group)
 
@@ -238,7 +244,7 @@ class GroupBook:
             if flight.state is not TicketState.DROPPED:
                 self._end(flight, TicketState.DROPPED, how)
         self._forget(group)
-        return commands, 1 + max(flight.ticket.attempt for flight in group.flights)
+        return commands, max(flight.attempts for flight in group.flights)
 
     def _is_complete(self, group: FlightGroup) -> bool:
         return group.unsettled == 0 or group.settled == self._policy.group_size
@@ -262,12 +268,13 @@ class GroupBook:
         return [command for flight in group.flights for command in self._abort(flight, reason, now)]
 
     def _abort(self, flight: Flight, reason: str, now: float) -> list[Command]:
+        commands = self.twins.alone(flight)
         running = flight.state in (TicketState.RUNNING, TicketState.GRADING)
         if flight.state is TicketState.RUNNING and math.isfinite(now):
             self._ledger.aborted(now - flight.since)
             flight.aborted_s = flight.took + now - flight.since
         self.leave_replica(flight)
-        return [Abort(ticket=flight.ticket, reason=reason)] if running else []
+        return [*commands, Abort(ticket=flight.ticket, reason=reason)] if running else commands
 
     def _forget(self, group: FlightGroup) -> None:
         del self.groups[group.id]

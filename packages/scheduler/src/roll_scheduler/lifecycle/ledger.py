@@ -28,7 +28,7 @@ class Ledger:
             begins anew), `"requeued"` (stale: it begins anew at once).
         failures: Failed attempts since the last batch, by kind.
         dropped: Groups dropped since the last batch, by reason.
-        totals: Counts over the run, see `roll_scheduler.lifecycle.metrics`.
+        totals: Counts over the run, see `roll_scheduler.reports.metrics`.
     """
 
     def __init__(self, *, ends: Mapping[str, int], totals: Mapping[str, int]) -> None:

@@ -17,7 +17,7 @@ Stage: TypeAlias = Literal["generate", "grade"]
 
 
 class Calls:
-    """Tasks by ticket, of which each ticket has at most one.
+    """Tasks by attempt: a ticket that is generated twice at a time has two.
 
     Args:
         finished: Called with each task that ended and was not aborted.
@@ -25,8 +25,8 @@ class Calls:
 
     def __init__(self, finished: Callable[[Stage, Ticket, asyncio.Task[Any]], None]) -> None:
         self._finished = finished
-        self._running: dict[int, asyncio.Task[Any]] = {}
-        self._generating: dict[int, asyncio.Event | None] = {}
+        self._running: dict[tuple[int, int], asyncio.Task[Any]] = {}
+        self._generating: dict[tuple[int, int], asyncio.Event | None] = {}
         self._aborted: set[asyncio.Task[Any]] = set()
 
     def start(
@@ -39,21 +39,22 @@ class Calls:
     ) -> None:
         """Starts a call; `stopping` is what `stop` sets."""
         task = asyncio.get_running_loop().create_task(call, name=f"{stage} ticket {ticket.id}")
-        self._running[ticket.id] = task
+        self._running[ticket.id, ticket.attempt] = task
         if stage == "generate":
-            self._generating[ticket.id] = stopping
+            self._generating[ticket.id, ticket.attempt] = stopping
         task.add_done_callback(partial(self._ended, stage, ticket))
 
     def stop(self, ticket: Ticket) -> None:
         """Asks a generation to end; one that has ended already is left alone."""
-        stopping = self._generating.get(ticket.id)
+        stopping = self._generating.get((ticket.id, ticket.attempt))
         if stopping is not None:
             stopping.set()
 
     def abort(self, ticket: Ticket) -> None:
         """Cancels the call of a ticket; what it still returns or raises is ignored."""
-        self._generating.pop(ticket.id, None)
-        task = self._running.pop(ticket.id, None)
+        key = ticket.id, ticket.attempt
+        self._generating.pop(key, None)
+        task = self._running.pop(key, None)
         if task is not None:
             self._aborted.add(task)
             task.cancel()
@@ -78,7 +79,7 @@ class Calls:
         """
         tasks = set(self._aborted)
         if generations:
-            tasks |= {self._running[ticket] for ticket in self._generating}
+            tasks |= {self._running[key] for key in self._generating}
         if not tasks:
             return []
         _, running = await asyncio.wait(tasks, timeout=seconds)
@@ -90,8 +91,9 @@ class Calls:
             if not task.cancelled():
                 task.exception()
             return
-        del self._running[ticket.id]
-        self._generating.pop(ticket.id, None)
+        key = ticket.id, ticket.attempt
+        del self._running[key]
+        self._generating.pop(key, None)
         self._finished(stage, ticket, task)
 
 

@@ -6,20 +6,24 @@ The trainer's loop calls `next_batch` and `publish`; a watchdog calls `pending` 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace as with_fields
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from roll_scheduler.errors import SchedulerError
 from roll_scheduler.lifecycle.command import Command
-from roll_scheduler.lifecycle.core import ESTIMATOR, PauseMode, SchedulerCore
+from roll_scheduler.lifecycle.core import PauseMode, SchedulerCore
+from roll_scheduler.lifecycle.learned import OWN_PARTS
+from roll_scheduler.live.admission import Admission
 from roll_scheduler.live.calls import CLOSE_DEADLINE_S, Stage, ignored_cancellation
 from roll_scheduler.live.part import Part
+from roll_scheduler.live.timer import DeadlineTimer
 from roll_scheduler.live.work import Work
 from roll_scheduler.policy import SchedulerPolicy
 from roll_scheduler.prompts.traits import PromptTraits
 from roll_scheduler.queueing.longest_first import LengthEstimator
+from roll_scheduler.reports.diagnosis import Diagnosis
 from roll_scheduler.rounds.batch import Batch, Generated, Graded
 from roll_scheduler.routers.router import Router
 from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart, check_stateful, restore_parts
@@ -30,10 +34,6 @@ __all__ = ["RolloutScheduler"]
 P = TypeVar("P")
 C = TypeVar("C")
 S = TypeVar("S")
-
-SHORTEST_TIMER_S = 0.001
-TICKETS_AT_ONCE = 512
-"""Tickets that are admitted before the event loop turns: starting each may take part of a millisecond."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +62,8 @@ class RolloutScheduler(Generic[P, C, S]):
         tag: The environment of a prompt, for the policy's `concurrency`.
         observe: Called with the prompt and the rewards of each group that ends, also of those that a filter
             refused: what a curriculum has to know.
-        parts: What else goes into snapshots and comes back with `resume`, by name; not `"lengths"`, which is
-            the length predictor's.
+        parts: What else goes into snapshots and comes back with `resume`, by name; not `"lengths"` and
+            `"scheduler"`, which are the scheduler's own.
         clock: Seconds, monotonic; deadlines and ages are measured by it.
 
     Raises:
@@ -111,17 +111,23 @@ class RolloutScheduler(Generic[P, C, S]):
             tag=None if tag is None else lambda group: tag(prompt(group)),
         )
         self._parts = dict(parts or {})
-        check_stateful(self._parts, ESTIMATOR)
+        check_stateful(self._parts, OWN_PARTS)
         if resume is not None:
-            restore_parts(self._parts, {key: resume.parts[key] for key in resume.parts if key != ESTIMATOR})
+            saved = {key: state for key, state in resume.parts.items() if key not in OWN_PARTS}
+            restore_parts(self._parts, saved)
         self._policy = policy
-        self._prompts: Iterator[P] = iter(prompts)
         self._clock = clock
+        self._admission: Admission[P] = Admission(
+            prompts,
+            core=self._core,
+            work=self._work,
+            group_size=policy.group_size,
+            clock=clock,
+            go_on=self._go_on_admitting,
+        )
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._admission: asyncio.Handle | None = None
+        self._timer = DeadlineTimer(clock, self._on_timer)
         self._error: Exception | None = None
         self._started = False
         self._collecting = False
@@ -157,6 +163,8 @@ class RolloutScheduler(Generic[P, C, S]):
 
         Raises:
             TooManyFailures: More attempts failed than `max_failures`.
+            DeadlineExceeded: Nothing has run for `wait_deadline_s`: all replicas drain, say, or nobody ended
+                a pause. The message says why, and shows what waits.
             StarvationError: More groups were filtered or stale than `max_refills` batches' worth.
             SchedulerError: No replica is left, `generate` or `grade` raised something else than
                 `TicketFailed` or returned something else than their records, the scheduler is closed, or
@@ -269,6 +277,26 @@ class RolloutScheduler(Generic[P, C, S]):
         """Number of tickets that are being waited for."""
         return self._core.pending_count()
 
+    def why(self, *, most: int | None = None) -> Diagnosis:
+        """What a batch waits for: state, age, replica, attempt and tokens of each ticket, and why it is late.
+
+        Args:
+            most: Tickets at most, the one that is longest in its state first; None for all.
+        """
+        return self._core.why(self._clock(), most=most)
+
+    def report_tokens(self, ticket: Ticket, tokens: int) -> None:
+        """Tells how far a running generation is; `why` shows it, and stragglers are found sooner.
+
+        Args:
+            ticket: The attempt, as `generate` got it; of one that has ended nothing is noted.
+            tokens: Tokens so far, with those of earlier parts.
+
+        Raises:
+            SchedulerError: If the number is no integer >= 0.
+        """
+        self._core.reported(ticket, tokens, self._clock())
+
     def metrics(self) -> dict[str, float]:
         """Numbers of this moment and of the run, named `scheduler/...`."""
         return self._core.metrics(self._clock())
@@ -307,35 +335,14 @@ class RolloutScheduler(Generic[P, C, S]):
             await self._wake.wait()
 
     def _admit(self) -> None:
-        """Takes prompts as long as there is room; after every 512 tickets the event loop turns first."""
-        if self._admission is not None:
+        if not self._started or self._closed or self._error is not None:
             return
-        enough = self._core.next_group + max(1, TICKETS_AT_ONCE // self._policy.group_size)
-        self._refill()
-        while self._started and not self._closed and self._error is None and self._core.room > 0:
-            if self._core.next_group >= enough:
-                self._admission = asyncio.get_running_loop().call_soon(self._go_on_admitting)
-                return
-            try:
-                prompt = next(self._prompts)
-            except StopIteration:
-                self._core.exhaust()
-                self._refill()
-                return
-            except Exception as error:  # boundary to the caller's prompts: next_batch raises it
-                self._fail(error)
-                return
-            if self._core.pass_over():
-                continue
-            self._work.store.open(self._core.next_group, prompt)
-            self._work.carry_out(self._core.admit(self._clock()))
-
-    def _refill(self) -> None:
-        if self._started and not self._closed and self._error is None:
-            self._work.carry_out(self._core.refill(self._clock()))
+        try:
+            self._admission.take()
+        except Exception as error:  # boundary to the caller's prompts, `tag`, `traits`: next_batch raises it
+            self._fail(error)
 
     def _go_on_admitting(self) -> None:
-        self._admission = None
         self._advance(())
 
     def _advance(self, commands: Iterable[Command]) -> None:
@@ -367,16 +374,9 @@ class RolloutScheduler(Generic[P, C, S]):
         self._wake.set()
 
     def _arm_timer(self) -> None:
-        at = None if self._closed else self._core.next_deadline
-        if at is None or (self._timer is not None and self._timer_at <= at):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        delay = max(at - self._clock(), SHORTEST_TIMER_S)
-        self._timer, self._timer_at = asyncio.get_running_loop().call_later(delay, self._on_timer), at
+        self._timer.arm(None if self._closed else self._core.next_deadline)
 
     def _on_timer(self) -> None:
-        self._timer = None
         try:
             self._advance(self._core.tick(self._clock()))
         except Exception as error:  # boundary to the caller's filters: next_batch raises it
@@ -387,10 +387,8 @@ class RolloutScheduler(Generic[P, C, S]):
         try:
             self._at_close = self.snapshot()
         finally:  # a part of the caller's may raise; no task is left behind for that
-            for handle in (self._timer, self._admission):
-                if handle is not None:
-                    handle.cancel()
-            self._timer = None
+            self._timer.cancel()
+            self._admission.cancel()
             self._work.carry_out(self._core.close())
             self._work.calls.abort_all()
             self._wake.set()

@@ -4,15 +4,16 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from roll_scheduler.health.replica_health import ReplicaHealth
 from roll_scheduler.lengths.predictor import LengthPredictor
 from roll_scheduler.lifecycle.flight import Flight, FlightGroup
 from roll_scheduler.policy import SchedulerPolicy
 from roll_scheduler.queueing.longest_first import LengthEstimator, LongestFirst, predicted
 from roll_scheduler.queueing.placement import ReplicaSlots
 from roll_scheduler.queueing.prompt_homes import PromptHomes
-from roll_scheduler.queueing.replica_health import ReplicaHealth
 from roll_scheduler.queueing.waiting import AffineOrder, FifoOrder, WaitingOrder, first_waiting
 from roll_scheduler.routers.router import ANY, Request
+from roll_scheduler.snapshot import StatefulPart
 from roll_scheduler.ticket import TicketState
 
 __all__ = ["DispatchQueue"]
@@ -34,6 +35,7 @@ class DispatchQueue:
 
     Attributes:
         estimator: The one that is used, None if none is needed.
+        health: How fast replicas are and how often they fail, None if nobody wants to know.
     """
 
     def __init__(
@@ -48,11 +50,13 @@ class DispatchQueue:
         self._by_length = policy.order == "longest_first"
         self._plans = policy.kv_tokens is not None or policy.router == "least_tokens"
         self._plain = not (self._plans or informs or policy.router.endswith("_affinity"))
-        if estimator is None and (self._by_length or self._plans):
+        watches = policy.stragglers is not None
+        if estimator is None and (self._by_length or self._plans or watches):
             estimator = LengthPredictor()
         self.estimator = estimator
         self._plans |= informs and estimator is not None
-        self._health = ReplicaHealth() if policy.weigh_health else None
+        self.health = ReplicaHealth() if policy.weigh_health or watches else None
+        self._weighs = policy.weigh_health
         homes = policy.router == "prefix_affinity"
         self._longest: LongestFirst | None = None
         self._order: WaitingOrder = AffineOrder(replicas) if homes else FifoOrder()
@@ -101,18 +105,18 @@ class DispatchQueue:
             self.estimator.observe(group.key, group.tag, tokens, truncated)
             if self._longest is not None:
                 self._longest.finished(flight, tokens, now)
-        if self._health is not None and flight.replica is not None:
-            self._health.ended(flight.replica, tokens=tokens - flight.kept, seconds=now - flight.since)
+        if self.health is not None and flight.replica is not None:
+            self.health.ended(flight.replica, tokens=tokens - flight.kept, seconds=now - flight.since)
             self._weigh(flight.replica)
 
     def failed(self, flight: Flight) -> None:
         """A generation failed; its ticket has its slot still."""
-        if self._health is not None and flight.replica is not None:
-            self._health.failed(flight.replica)
+        if self.health is not None and flight.replica is not None:
+            self.health.failed(flight.replica)
             self._weigh(flight.replica)
 
     def gauges(self, flights: Iterable[Flight], now: float) -> dict[str, float]:
-        """Replicas, and what is predicted of the tickets that run; see `roll_scheduler.lifecycle.metrics`."""
+        """Replicas, and what is predicted of the tickets that run; see `roll_scheduler.reports.metrics`."""
         values = {"replicas": float(len(self._replicas)), "draining": float(len(self._replicas.draining))}
         if self._longest is not None:
             left = [self._longest.left(flight, now) for flight in flights if flight.state is RUNNING]
@@ -122,13 +126,23 @@ class DispatchQueue:
 
     def replica_drains(self, name: str) -> None:
         """A replica drains, or does so no more: what its weight was does not hold."""
-        if self._health is not None:
-            self._health.reset(name)
+        if self.health is not None:
+            self.health.reset(name)
 
     def replica_down(self, name: str) -> None:
         """A replica left; when one of that name comes up, nothing is known of it."""
-        if self._health is not None:
-            self._health.forget(name)
+        if self.health is not None:
+            self.health.forget(name)
+
+    def learned(self) -> dict[str, StatefulPart]:
+        """What was learned of replicas and of speeds, by name, for a snapshot."""
+        parts: dict[str, StatefulPart | None] = {"health": self.health, "speed": self._longest}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def weigh_all(self) -> None:
+        """Tells the router what the live replicas are worth, after a resume."""
+        for name in self._replicas.names():
+            self._weigh(name)
 
     def _retried(self) -> tuple[Flight, str] | None:
         """The first of those that failed on the same replicas, as the others can go nowhere else either."""
@@ -160,8 +174,8 @@ class DispatchQueue:
         return predicted(self.estimator, group, so_far=so_far)
 
     def _weigh(self, name: str) -> None:
-        if name in self._replicas and self._health is not None:
-            weight = self._health.weight(name)
+        if self._weighs and name in self._replicas and self.health is not None:
+            weight = self.health.weight(name)
             if weight is not None:
                 self._replicas.weigh(name, weight)
 

@@ -3,8 +3,8 @@
 import heapq
 import math
 from collections import deque
-from collections.abc import Hashable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from roll_scheduler.errors import SchedulerError
 from roll_scheduler.lifecycle.flight import Flight, FlightGroup
@@ -171,6 +171,21 @@ class LongestFirst:
         if waiting is not None:
             self._predict(waiting, now, ended=flight)
             self._enter(waiting)
+
+    def state(self) -> dict[str, Any]:
+        """How fast tokens came, as JSON; lengths are the estimator's."""
+        return {"tokens_s": self._tokens_s}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a `state`.
+
+        Raises:
+            SchedulerError: If it is not one.
+        """
+        tokens_s = state.get("tokens_s")
+        if not isinstance(tokens_s, int | float) or not 0 <= tokens_s < math.inf:
+            raise SchedulerError(f"LongestFirst.restore: got tokens_s {tokens_s!r}, allowed is a number >= 0")
+        self._tokens_s = float(tokens_s)
 
     def _predict(self, waiting: _Waiting, now: float, *, ended: Flight | None = None) -> None:
         running = []

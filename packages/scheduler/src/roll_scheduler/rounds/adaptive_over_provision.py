@@ -11,14 +11,16 @@ needless.
 import heapq
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from roll_scheduler.errors import SchedulerError
 from roll_scheduler.lengths.fit import LengthFit, fit_lengths
 from roll_scheduler.policy import OverProvision
+from roll_scheduler.ticket import as_integer
 
 __all__ = ["AdaptiveOverProvision", "RoundModel"]
 
@@ -166,6 +168,30 @@ class AdaptiveOverProvision:
         if self.groups == self.members == 0:
             return None
         return OverProvision(groups=self.groups, members=self.members, defer=self.model.defer)
+
+    def state(self) -> dict[str, Any]:
+        """Lengths that were seen and what was chosen, as JSON; see `StatefulPart`."""
+        seen = [[list(ended), list(aborted)] for ended, aborted in self._seen]
+        return {"groups": self.groups, "members": self.members, "seen": seen}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a `state`; what it chose is kept as far as the limits allow.
+
+        Raises:
+            SchedulerError: If it is not one.
+        """
+        try:
+            groups, members = as_integer(state["groups"], "groups"), as_integer(state["members"], "members")
+            seen = [([*map(float, ended)], [*map(float, aborted)]) for ended, aborted in state["seen"]]
+        except (KeyError, TypeError, ValueError, SchedulerError) as error:
+            raise SchedulerError(
+                f"AdaptiveOverProvision.restore: got what is no state of it: {error!r}"
+            ) from error
+        self._seen.clear()
+        for ended, aborted in seen:
+            self.observe(ended, aborted)
+        allowed = self._allows(groups, members)
+        self.groups, self.members = (groups, members) if allowed else (0, 0)
 
     def _best(self, fit: LengthFit) -> tuple[int, int]:
         model = self.model

@@ -3,7 +3,8 @@
 What adapts needs numpy, and is imported only where a policy adapts.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from roll_scheduler.lifecycle.flight import FlightGroup
 from roll_scheduler.policy import SchedulerPolicy
@@ -32,6 +33,7 @@ class Provision:
         extra = policy.over_provision
         self._policy = policy
         self._adaptive: AdaptiveOverProvision | None = None
+        self._before: Mapping[str, Any] | None = None
         self._adapts = extra is not None and extra.adaptive
         self.groups = 0 if self._adapts else policy.extra_groups
         self.members = 0 if self._adapts else policy.extra_members
@@ -44,10 +46,28 @@ class Provision:
             from roll_scheduler.rounds.adaptive_over_provision import AdaptiveOverProvision
 
             self._adaptive = AdaptiveOverProvision(self._model(slots), limit=self._policy.over_provision)
+            if self._before is not None:
+                self._adaptive.restore(self._before)
         self._adaptive.model = self._model(slots)
         choice = self._adaptive.choose()
         self.groups = 0 if choice is None else choice.groups
         self.members = 0 if choice is None else choice.members
+
+    def state(self) -> dict[str, Any]:
+        """What is known of lengths and what was chosen, as JSON; empty before anything is."""
+        return dict(self._before or {}) if self._adaptive is None else self._adaptive.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a `state`, with the next round.
+
+        Raises:
+            SchedulerError: If it is not one.
+        """
+        if self._adapts and state:
+            from roll_scheduler.rounds.adaptive_over_provision import AdaptiveOverProvision
+
+            AdaptiveOverProvision(self._model(1), limit=self._policy.over_provision).restore(state)
+            self._before = state
 
     def observe(self, group: FlightGroup) -> None:
         """A group was delivered, dropped or deferred."""

@@ -213,7 +213,7 @@ class ElasticWorld(World):
         super()._generated(running)
 
     def _stop(self, ticket: Ticket) -> list[Command]:
-        running = self._running.get(ticket.id)
+        running = self._find(ticket)
         commands = super()._stop(ticket)
         if running is not None and ticket.id in self._parts:
             self._slot_free(running)
@@ -247,7 +247,7 @@ class ElasticWorld(World):
             self._ready_of[version] -= 1
 
     def _abort(self, ticket: Ticket, reason: str) -> None:
-        running = self._running.get(ticket.id)
+        running = self._find(ticket)
         if running is not None:
             self._slot_free(running)
         super()._abort(ticket, reason)

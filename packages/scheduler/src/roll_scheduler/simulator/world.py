@@ -27,8 +27,8 @@ from roll_scheduler.ticket import Ticket
 
 __all__ = ["Running", "World"]
 
-RESENT = ("deadline", "replica")
-"""Reasons of an abort after which the ticket may be sent out again."""
+RESENT = ("deadline", "replica", "duplicate")
+"""Reasons of an abort after which the ticket goes on, or may be sent out again."""
 
 
 class Running:
@@ -155,7 +155,7 @@ class World:
         if deadline is not None and deadline <= self._now:
             commands = self._core.tick(self._now)
             # From now on groups may be complete with fewer members than they should have.
-            self._irregular = self._irregular or bool(commands)
+            self._irregular = self._irregular or any(isinstance(command, Abort) for command in commands)
             self._carry_out(commands)
 
     def _also_at(self) -> float:
@@ -190,7 +190,7 @@ class World:
 
     def _generate(self, ticket: Ticket, replica: int) -> None:
         if self._names is not None:
-            self._names[ticket.id] = (ticket.group, ticket.member)
+            self._names[ticket.id] = self._names[~ticket.id] = (ticket.group, ticket.member)
         workload = self._workload
         part = self._parts.pop(ticket.id, None) if self._parts else None
         if part is not None and ticket.continues:
@@ -199,8 +199,10 @@ class World:
         if part is not None:
             self._meter.stopped(part.sequence.done)
         ends = workload.turn_ends(workload.tokens(ticket.group, ticket.member))
-        sequence = Sequence(ticket.id, group=ticket.group, tokens=ends[0], prompt=workload.prompt_tokens)
-        self._running[ticket.id] = Running(ticket, replica, sequence, ends)
+        # Of two attempts of one ticket that run at a time, the second has a key of its own.
+        key = ticket.id if ticket.id not in self._running else ~ticket.id
+        sequence = Sequence(key, group=ticket.group, tokens=ends[0], prompt=workload.prompt_tokens)
+        self._running[key] = Running(ticket, replica, sequence, ends)
         self._fleet.submit(replica, sequence, self._now)
 
     def _go_on(self, part: Running, ticket: Ticket, replica: int) -> None:
@@ -221,7 +223,7 @@ class World:
 
     def _stop(self, ticket: Ticket) -> list[Command]:
         """A completion ends with what it has, or whole if its last iteration is over by then."""
-        running = self._running.get(ticket.id)
+        running = self._find(ticket)
         # The end of another one that was to stop may have completed its group meanwhile.
         if running is None:
             return []
@@ -230,14 +232,22 @@ class World:
             self._fleet.remove(running.replica, sequence, self._now)
             if sequence.done >= sequence.tokens:
                 self._turn_ended(sequence)
-                if ticket.id not in self._running:
+                if sequence.key not in self._running:
                     return []
-        del self._running[ticket.id]
+        del self._running[sequence.key]
         self._parts[ticket.id] = running
         oldest = self._sampled_at(sequence)
         if sequence.done > ticket.continues:
             running.oldest = oldest if running.oldest is None else min(running.oldest, oldest)
         return self._core.stopped(ticket, tokens=sequence.done, oldest_version=oldest, now=self._now)
+
+    def _find(self, ticket: Ticket) -> Running | None:
+        """An attempt that runs, None if it does not."""
+        for key in (ticket.id, ~ticket.id):
+            running = self._running.get(key)
+            if running is not None and running.ticket.attempt == ticket.attempt:
+                return running
+        return None
 
     def _sampled_at(self, sequence: Sequence) -> int:
         """Version of the first token that a sequence got on its replica."""
@@ -261,14 +271,14 @@ class World:
         self._at(running.back_at, partial(self._next_turn, running))
 
     def _next_turn(self, running: Running) -> None:
-        if self._running.get(running.ticket.id) is running:
+        if self._running.get(running.sequence.key) is running:
             running.sequence.tokens = running.ends[running.turn]
             running.in_engine = True
             self._fleet.submit(running.replica, running.sequence, self._now)
 
     def _generated(self, running: Running) -> None:
         ticket = running.ticket
-        del self._running[ticket.id]
+        del self._running[running.sequence.key]
         tokens, version = running.ends[-1], self._sampled_at(running.sequence)
         oldest = version if running.oldest is None else min(version, running.oldest)
         self._complete.setdefault(ticket.group, {})[ticket.member] = Complete(tokens, oldest)
@@ -303,12 +313,13 @@ class World:
         return self._core.graded(ticket, value=value, now=self._now)
 
     def _abort(self, ticket: Ticket, reason: str) -> None:
-        running = self._running.pop(ticket.id, None)
+        running = self._find(ticket)
         if running is None:
             self._grading.pop(ticket.id, None)
             if self._parts and (part := self._parts.pop(ticket.id, None)) is not None:
                 self._meter.stopped(part.sequence.done)
             return
+        del self._running[running.sequence.key]
         # A replica that died or was lent has given back what it had, but may have been sent this since.
         if running.in_engine:
             self._fleet.remove(running.replica, running.sequence, self._now)

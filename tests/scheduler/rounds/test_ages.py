@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 from roll_scheduler import Ticket, TicketState
-from roll_scheduler.lifecycle.ages import GroupAges
 from roll_scheduler.lifecycle.flight import Flight, FlightGroup
+from roll_scheduler.rounds.ages import GroupAges
 
 
 def new_group(number, size):

@@ -1,6 +1,8 @@
 """What each replica is worth, from how fast it is and how often it fails. Used by the dispatch queue."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from roll_scheduler.errors import SchedulerError
 
@@ -32,6 +34,9 @@ class ReplicaHealth:
         tolerance: Speed, as a share of the mean, that still counts as healthy, 0 to 1.
         floor: Least weight, > 0 to 1.
 
+    Attributes:
+        longest: Tokens of the longest request that ended.
+
     Raises:
         SchedulerError: If a number is out of its range.
     """
@@ -50,6 +55,7 @@ class ReplicaHealth:
         self._seen: dict[str, _Seen] = {}
         self._sum = 0.0
         self._known = 0
+        self.longest = 0.0
 
     def ended(self, name: str, *, tokens: float, seconds: float) -> None:
         """A request ended on a replica with so many tokens after so many seconds."""
@@ -57,6 +63,7 @@ class ReplicaHealth:
         seen.failures *= 1 - self.RATE
         if tokens <= 0 or seconds <= 0:
             return
+        self.longest = max(self.longest, tokens)
         log_rate = math.log(tokens / seconds)
         if seen.count == 0:
             self._known += 1
@@ -95,6 +102,36 @@ class ReplicaHealth:
             return None
         seen.told = worth
         return worth
+
+    def rate(self, name: str) -> float | None:
+        """Tokens a second that a request gets on a replica, None before four have ended there."""
+        seen = self._seen.get(name)
+        return None if seen is None or seen.count < self.LEAST_SEEN else math.exp(seen.log_rate)
+
+    def state(self) -> dict[str, Any]:
+        """What was seen, as JSON; see `StatefulPart`."""
+        seen = {name: [each.count, each.failures, each.log_rate] for name, each in self._seen.items()}
+        return {"longest": self.longest, "replicas": seen}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a `state`; weights have to be asked for anew.
+
+        Raises:
+            SchedulerError: If it is not one.
+        """
+        restored: dict[str, _Seen] = {}
+        try:
+            longest = float(state["longest"])
+            for name, (count, failures, log_rate) in state["replicas"].items():
+                seen = restored[str(name)] = _Seen()
+                seen.count, seen.failures, seen.log_rate = int(count), float(failures), float(log_rate)
+                if seen.count < 0 or not 0 <= seen.failures <= 1 or not math.isfinite(seen.log_rate):
+                    raise ValueError(f"replica {name!r}: {[count, failures, log_rate]}")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SchedulerError(f"ReplicaHealth.restore: got what is no state of it: {error!r}") from error
+        self.longest, self._seen = longest, restored
+        counted = [seen.log_rate for seen in restored.values() if seen.count]
+        self._known, self._sum = len(counted), math.fsum(counted)
 
     def _of(self, name: str) -> _Seen:
         return self._seen.setdefault(name, _Seen())

@@ -11,7 +11,7 @@ STATES = (TicketState.WAITING, TicketState.RUNNING, TicketState.GRADING, TicketS
 TOTALS = (
     "failed", "retried", "redispatched", "tokens", "kept", "aborted", "trained", "delivered_groups",
     "deferred_groups", "dropped_groups", "requeued_groups", "quarantined_groups", "stopped", "recalled",
-    "begun_anew", "discarded_tokens", "adaptive_cuts",
+    "begun_anew", "discarded_tokens", "adaptive_cuts", "duplicates", "duplicates_won", "moved",
 )  # fmt: skip
 
 
@@ -26,7 +26,8 @@ def scheduler_metrics(
     `redispatched` tickets whose replica was lost; `stopped` parts, and partial completions `begun_anew` with
     their `discarded_tokens`; tickets `recalled` by a pause; sampled `tokens`; `kept` completions (delivered)
     and `aborted` ones (surplus); `trained` tickets; groups that were delivered, deferred, dropped,
-    quarantined, requeued; gradings cut by the adaptive deadline (`adaptive_cuts`).
+    quarantined, requeued; gradings cut by the adaptive deadline (`adaptive_cuts`); `duplicates` of stragglers
+    that were started, those of them that won (`duplicates_won`), and stragglers that `moved`.
 
     Gauges besides: `over_groups` and `over_members`, over-provisioned in a short round; `draining` replicas;
     with `order="longest_first"`, of what runs, `predicted_tokens` still to come and `predicted_tail_s`, the

@@ -1,0 +1,1 @@
+"""What goes wrong: replicas that are slow or die, prompts that kill them, waits without an end."""
