@@ -95,11 +95,11 @@ class ReplayEngine:
     Weights are taken without a look at them, so that a run trains on a recording as it did when it was made.
 
     Args:
-        path: The recording.
+        path: The recording, or a directory with several, whose names are in the order of their making.
         version: Policy version at the start.
 
     Raises:
-        EngineError: The file is missing, or a line is broken; a last line without an end is left out.
+        EngineError: A file is missing, or a line is broken; a last line without an end is left out.
     """
 
     def __init__(self, path: str | Path, *, version: int = 0) -> None:
@@ -164,10 +164,18 @@ class ReplayEngine:
 def read_recording(path: str | Path) -> list[Completion]:
     """Returns the completions of a recording in its order; their request ids are their line numbers.
 
+    Args:
+        path: A file, or a directory whose `.jsonl` files are read in the order of their names.
+
     Raises:
-        EngineError: The file is missing, or a line is broken; a last line without an end is left out.
+        EngineError: A file is missing, or a line is broken; a last line without an end is left out.
     """
     path = Path(path)
+    if path.is_dir():
+        files = sorted(path.glob("*.jsonl"))
+        if not files:
+            raise EngineError(f"recording {str(path)!r}: the directory holds no .jsonl file")
+        return [completion for file in files for completion in read_recording(file)]
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

@@ -1,8 +1,8 @@
 """Digests of weights: what receipts, manifests and transports compare.
 
-The hash is fast and not cryptographic: it finds what broke on the way, not an attacker. A tensor is hashed leaf
-by leaf, so that its leaves can be hashed side by side, or while they are in the cache because they were just
-copied.
+The hash is fast and not cryptographic: it finds what broke on the way, not an attacker. A tensor is hashed
+leaf by leaf, so that its leaves can be hashed side by side, or while they are in the cache because they were
+just copied.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def preferred_algorithm() -> str:
 
 
 def checksum_of(digests: Mapping[str, bytes], algorithm: str) -> str:
-    """Returns the checksum of an update, such as "xxh3-128:9f86d0...", from the digests of its tensors by name.
+    """Returns the checksum of an update, such as "xxh3-128:9f86d0...", from the digests of its tensors.
 
     Raises:
         WeightMismatch: The algorithm is unknown.
@@ -108,7 +108,7 @@ class Digester:
         size: int,
         leaves: Callable[[int, int], list[bytes]],
     ) -> bytes:
-        """The digest of a tensor's description and of its leaves; `leaves(first, stride)` hashes some of them."""
+        """The digest of a tensor's description and leaves; `leaves(first, stride)` hashes some of them."""
         count = -(-size // LEAF_BYTES)
         lanes = min(self._threads, count)
         if lanes <= 1:

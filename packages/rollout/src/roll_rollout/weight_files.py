@@ -6,7 +6,7 @@ file as it is.
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,8 @@ def write_update(update: WeightUpdate, specs: list[TensorSpec], directory: Path)
     name_of = {alias: spec.names[0] for spec in specs for alias in spec.names}
     for index, bucket in enumerate(update.buckets):
         file = directory / f"model-{index + 1:05d}-of-{len(update.buckets):05d}.safetensors"
-        _write(list(bucket.tensors()), file, name_of)
+        tensors = [(name_of[name], kind, shape, data) for name, kind, shape, data in bucket.tensors()]
+        write_safetensors(tensors, file)
 
 
 def write_adapter(update: AdapterUpdate, specs: list[TensorSpec], directory: Path) -> None:
@@ -93,8 +94,25 @@ def write_adapter(update: AdapterUpdate, specs: list[TensorSpec], directory: Pat
     """
     _check_adapter(update, specs)
     tensors = [tensor for bucket in update.buckets for tensor in bucket.tensors()]
-    _write(tensors, directory / "adapter_model.safetensors", {name: name for name, *_ in tensors})
+    write_safetensors(tensors, directory / "adapter_model.safetensors")
     (directory / "adapter_config.json").write_text(update.config.peft_json(), encoding="utf-8")
+
+
+def write_safetensors(tensors: Sequence[TensorBytes], file: Path) -> int:
+    """Writes a safetensors file, and returns the offset in it from which the tensors lie back to back."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, dtype, shape, payload in tensors:
+        start, end = end, end + payload.size
+        header[name] = {"dtype": _NAME_OF[dtype], "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with file.open("wb") as stream:
+        stream.write(struct.pack("<Q", len(text)))
+        stream.write(text)
+        for *_, payload in tensors:
+            stream.write(np.ascontiguousarray(payload).data)
+    return 8 + len(text)
 
 
 def _check_adapter(update: AdapterUpdate, specs: list[TensorSpec]) -> None:
@@ -120,25 +138,6 @@ def _check_adapter(update: AdapterUpdate, specs: list[TensorSpec]) -> None:
     missing = sorted(needed.keys() - arrived.keys())
     if missing:
         raise WeightMismatch(f"{where}: tensor {missing[0]!r} is missing ({len(missing)} are)")
-
-
-def _write(tensors: Sequence[TensorBytes], file: Path, name_of: Mapping[str, str]) -> None:
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, dtype, shape, payload in tensors:
-        start, end = end, end + payload.size
-        header[name_of[name]] = {
-            "dtype": _NAME_OF[dtype],
-            "shape": list(shape),
-            "data_offsets": [start, end],
-        }
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with file.open("wb") as stream:
-        stream.write(struct.pack("<Q", len(text)))
-        stream.write(text)
-        for *_, payload in tensors:
-            stream.write(np.ascontiguousarray(payload).data)
 
 
 def _header(file: Path) -> dict[str, dict[str, Any]]:

@@ -155,9 +155,7 @@ def aligned(offset: int) -> int:
 
 
 def _record(name: str, dtype: str, shape: list[int], start: int, digest: str) -> TensorRecord:
-    return TensorRecord(
-        name=name, dtype=dtype, shape=tuple(shape), start=start, digest=bytes.fromhex(digest)
-    )
+    return TensorRecord(name=name, dtype=dtype, shape=tuple(shape), start=start, digest=bytes.fromhex(digest))
 
 
 def _adapter(value: dict[str, Any] | None) -> AdapterHeader | None:

@@ -59,7 +59,7 @@ class _Memory:
         return f"/proc/{os.getpid()}/fd/{self._file}"
 
     def at_least(self, size: int) -> np.ndarray:
-        """Returns the memory; see `Region`. It grows in a file with holes, of which only what is used counts."""
+        """Returns the memory; see `Region`. Of a file with holes only what is used counts."""
         if size > self._data.size:
             size = max(size, 2 * self._data.size)
             os.ftruncate(self._file, size)
@@ -163,8 +163,8 @@ class SharedMemoryReceiver:
     """Reads publications where they lie.
 
     Args:
-        share: The engine may go on with the shared memory as its weights, read-only in effect: all replicas of
-            a host then hold them once. The sender has to keep 2.
+        share: The engine may go on with the shared memory as its weights: all replicas of a host then hold
+            them once. The sender has to keep 2.
     """
 
     def __init__(self, *, share: bool) -> None:

@@ -38,7 +38,7 @@ class AdapterHeader:
 class Publication:
     """Weights that are ready to be fetched, for example
 
-        Publication(version=4, checksum="xxh3-128:9f..", size=538060032, transport="shared_memory", handle=...)
+        Publication(version=4, checksum="xxh3-128:9f..", size=538060, transport="shared_memory", handle=...)
 
     Attributes:
         version: Policy version.
@@ -65,7 +65,7 @@ class Sender(Protocol):
         a transport lends them.
 
         Args:
-            tensors: Taken one at a time; the bytes of one may be gone when the next is asked for.
+            tensors: Taken one at a time, and let go of as soon as the transport can.
             version: Policy version.
             adapter: Where the tensors are not the weights but a LoRA adapter on top of them.
 

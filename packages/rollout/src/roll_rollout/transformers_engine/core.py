@@ -17,6 +17,7 @@ from roll_rollout.errors import EngineError
 from roll_rollout.request import GenerateRequest
 from roll_rollout.stop_strings import Decode
 from roll_rollout.transformers_engine.adapters import AdapterBank
+from roll_rollout.transformers_engine.decode_step import DecodeStep
 from roll_rollout.transformers_engine.kv_slots import KvSlots
 from roll_rollout.transformers_engine.prefill import prefill
 from roll_rollout.transformers_engine.prompts import PromptCache, PromptState, prompt_key
@@ -101,6 +102,7 @@ class EngineCore:
         self._prompts = PromptCache()
         self._rows = RowTable(max_batch, decode=decode, device=self._device)
         self._slots = KvSlots(windows, max_rows=max_batch)
+        self._step = DecodeStep(model)
         self._counts: Counter[str] = Counter()
         self._outcomes: list[Outcome] = []
         self._stale = False
@@ -290,14 +292,13 @@ class EngineCore:
         if not self._rows.size:
             return
         try:
-            mask = self._slots.begin_step()
-            logits = self._model(
-                input_ids=torch.from_numpy(self._rows.last_tokens).to(self._device).unsqueeze(1),
-                position_ids=torch.from_numpy(self._rows.positions).to(self._device).unsqueeze(1),
-                attention_mask=mask,
-                past_key_values=self._slots.cache,
-                use_cache=True,
-            ).logits[:, -1]
+            self._slots.begin_step()
+            logits = self._step.logits(
+                torch.from_numpy(self._rows.last_tokens).to(self._device),
+                torch.from_numpy(self._rows.positions).to(self._device),
+                self._slots,
+                plain=self._adapters.active is not None,
+            )
             self._slots.end_step()
             self._counts.update(decode_steps=1, decode_tokens=self._rows.size)
             self._sample(0, logits if logits.dtype == torch.float64 else logits.float())

@@ -30,6 +30,9 @@ class KvSlots:
         windows: One entry a layer with keys of its own: the sliding window in tokens, or None for full
             attention.
         max_rows: Most rows.
+
+    Attributes:
+        mask: Of the step that was begun last, see `begin_step`.
     """
 
     def __init__(self, windows: Sequence[int | None], *, max_rows: int) -> None:
@@ -49,6 +52,7 @@ class KvSlots:
         self._column = 0
         self._low = 0
         self._equal_lengths = True
+        self.mask: torch.Tensor | None = None
         self._write: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]] = ((), ())
         self._read: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]] = ((), ())
 
@@ -88,9 +92,10 @@ class KvSlots:
         here = slice(self._column, self._column + 1)
         self._write = (self._columns(self._keys, here), self._columns(self._values, here))
         self._read = self._readable()
-        if self._equal_lengths:
-            return None
-        return self._mask[: self._rows, :, :, self._low : self._column + 1]
+        self.mask = None
+        if not self._equal_lengths:
+            self.mask = self._mask[: self._rows, :, :, self._low : self._column + 1]
+        return self.mask
 
     def end_step(self) -> None:
         """The token of the step is in."""

@@ -24,8 +24,9 @@ class ModelWeights:
         self._tensors: Mapping[str, torch.Tensor] = model.state_dict(keep_vars=True)
         self._specs = _tensor_specs(self._tensors)
         self._dropped: dict[str, torch.Size] = {}
+        self._names_of = {name: spec.names for spec in self._specs for name in spec.names}
         # Tensors whose memory is the publisher's: it may be read, never written.
-        self._borrowed: set[int] = set()
+        self._borrowed: set[str] = set()
 
     def load(self, update: WeightUpdate) -> str:
         """Brings an update into the tensors if it fits, and returns its checksum.
@@ -41,12 +42,12 @@ class ModelWeights:
             for name, _, _, payload in update.tensors():
                 target = self._tensors[name]
                 if update.lent and _borrowable(target, payload):
-                    target.data = torch.from_numpy(payload).view(target.dtype).reshape(target.shape)
-                    self._borrowed.add(id(target))
+                    self._replace(name, torch.from_numpy(payload).view(target.dtype).reshape(target.shape))
+                    self._borrowed.add(name)
                     continue
-                if id(target) in self._borrowed:
-                    target.data = torch.empty_like(target)
-                    self._borrowed.discard(id(target))
+                if name in self._borrowed:
+                    self._replace(name, torch.empty_like(target))
+                    self._borrowed.discard(name)
                 _copy(payload, target.detach())
         return checksum
 
@@ -69,6 +70,11 @@ class ModelWeights:
             tensor = self._tensors[name]
             if tensor.shape != shape:
                 tensor.data = tensor.data.new_zeros(shape)
+
+    def _replace(self, name: str, data: torch.Tensor) -> None:
+        """Puts other memory under a tensor and all that are tied to it."""
+        for alias in self._names_of[name]:
+            self._tensors[alias].data = data
 
 
 def _borrowable(target: torch.Tensor, payload: np.ndarray) -> bool:
