@@ -33,7 +33,7 @@ from roll_learners import (
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 VOCABULARY = 150_000
-TRL_PYTHON = Path(__file__).parents[1] / ".venv-trl" / "bin" / "python"
+TRL_PYTHON = Path(os.environ.get("TRL_PYTHON") or Path(__file__).parents[1] / ".venv-trl/bin/python")
 
 
 def main() -> None:
@@ -165,7 +165,7 @@ def compare_rows(repeats: int) -> None:
                 model,
                 optimizer=OptimizerSettings(learning_rate=1e-5),
                 micro_batch_tokens=2048,
-                packing=packing,
+                compute=ComputeSettings(packing=packing),
             )
             if not sharing:
                 learner._scorer._sharing = None
@@ -201,15 +201,24 @@ def compare_with_trl(threads: int, repeats: int) -> None:
         print(f"trl: skipped, {TRL_PYTHON} is not there: run scripts/make_trl_env.py")
         return
     script = Path(__file__).with_name("learner_speed_trl.py")
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    model, samples = quickstart_trace()
+    batch = [
+        {
+            "prompt": sample.token_ids[~sample.response_mask].tolist(),
+            "response": sample.token_ids[sample.response_mask].tolist(),
+            "reward": sample.reward,
+        }
+        for sample in samples
+    ]
     done = subprocess.run(
         [str(TRL_PYTHON), str(script), str(threads), str(repeats)],
+        input=json.dumps({"config": model.config.to_dict(), "batch": batch}),
+        text=True,
+        stdout=subprocess.PIPE,
         check=True,
-        capture_output=True,
-        env=environment,
+        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
     )
-    theirs = json.loads(done.stdout.decode().splitlines()[-1])
-    model, samples = quickstart_trace()
+    theirs = json.loads(done.stdout.splitlines()[-1])
     learner = LocalLearner(model, optimizer=OptimizerSettings(learning_rate=1e-5))
     step = _timed(learner, samples, make_algorithm("dapo"))
     ours = statistics.median([step() for _ in range(repeats + 1)][1:])

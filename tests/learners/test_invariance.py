@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from roll_learners import (
+    ComputeSettings,
     LearnerError,
     LocalLearner,
     LocalScorer,
@@ -33,6 +34,7 @@ from transformers import (
 )
 
 Make = Callable[..., Any]
+PACKED = ComputeSettings(packing=True)
 SHAPE: dict[str, Any] = {
     "vocab_size": 25,
     "hidden_size": 16,
@@ -44,11 +46,10 @@ SHAPE: dict[str, Any] = {
 }
 
 
-def cases(make_model: Make, **options: Any) -> Callable[[int], RunnerCase]:
+def cases(make_model: Make, *, packing: bool = False, sharing: bool = True) -> Callable[[int], RunnerCase]:
     def make(budget: int) -> RunnerCase:
         model = make_model()
-        sharing = options.get("sharing", True)
-        scorer = LocalScorer(model, micro_batch_tokens=budget, packing=options.get("packing", False))
+        scorer = LocalScorer(model, micro_batch_tokens=budget, compute=ComputeSettings(packing=packing))
         if not sharing:
             scorer._sharing = None
         return RunnerCase(scorer, list(model.parameters()))
@@ -102,7 +103,7 @@ def test_a_runner_whose_gradient_depends_on_the_split_is_found(make_model: Make)
 def test_a_learner_with_packed_rows_conforms(make_model: Make) -> None:
     def make(tokens: int) -> LocalLearner:
         optimizer = OptimizerSettings(learning_rate=1e-2)
-        return LocalLearner(make_model(), optimizer=optimizer, micro_batch_tokens=tokens, packing=True)
+        return LocalLearner(make_model(), optimizer=optimizer, micro_batch_tokens=tokens, compute=PACKED)
 
     assert [r for r in check_learner(make, vocab_size=25, tolerance=1e-6) if not r.passed] == []
 
@@ -110,7 +111,7 @@ def test_a_learner_with_packed_rows_conforms(make_model: Make) -> None:
 def test_packed_log_probs_are_those_of_single_passes(make_model: Make, make_samples: Make) -> None:
     samples = make_samples()
     padded = LocalScorer(make_model(), micro_batch_tokens=17).logprobs(samples)
-    packed = LocalScorer(make_model(), micro_batch_tokens=40, packing=True).logprobs(samples)
+    packed = LocalScorer(make_model(), micro_batch_tokens=40, compute=PACKED).logprobs(samples)
     for a, b in zip(padded, packed, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
 
@@ -131,7 +132,7 @@ def test_a_not_finite_neighbour_in_a_packed_row_stays_with_itself(make_model: Ma
         model.model.embed_tokens.weight[7] = torch.nan
     clean = Sample.from_completion(np.array([1, 2], np.int32), np.array([3, 4, 5, 6], np.int32))
     lost = Sample.from_completion(np.array([7, 2], np.int32), np.array([3, 4], np.int32))
-    scorer = LocalScorer(model, packing=True)
+    scorer = LocalScorer(model, compute=PACKED)
     (batch,) = scorer.batches([lost, clean])
     logprobs = scorer.score(batch).logprobs
     own = batch.segments.ids == batch.members.tolist().index(1)

@@ -3,6 +3,7 @@
 Every scenario writes DIRECTORY/NAME-RANK.pt: what it returned, or the traceback of what it raised.
 """
 
+import dataclasses
 import sys
 import traceback
 import warnings
@@ -14,8 +15,23 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from roll_learners import OptimizerSettings, PolicyObjective, Sample, make_algorithm
-from roll_learners.fsdp2 import Fsdp2Learner, Layout, Sharding
+from roll_learners import (
+    LearnerError,
+    OptimizerSettings,
+    PolicyObjective,
+    Sample,
+    SupervisedObjective,
+    check_learner,
+    make_algorithm,
+)
+from roll_learners.fsdp2 import (
+    Fsdp2Learner,
+    Layout,
+    Sharding,
+    load_checkpoint,
+    save_checkpoint,
+    save_checkpoint_async,
+)
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 VOCABULARY = 32
@@ -38,7 +54,10 @@ def make_model(kind: str = "dense", *, tied: bool = True, dtype: torch.dtype = t
     if kind == "dense":
         return Qwen3ForCausalLM(Qwen3Config(**sizes)).to(dtype)
     experts = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=True)
-    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**sizes, **experts)).to(dtype)
+    config = Qwen3MoeConfig(**sizes, **experts)
+    if dtype == torch.float64:  # which the grouped kernel does not take
+        config._experts_implementation = "eager"
+    model = Qwen3MoeForCausalLM(config).to(dtype)
     for name, parameter in model.named_parameters():
         if name.endswith("mlp.gate.weight"):  # zeros as transformers makes them: every expert alike
             torch.nn.init.normal_(parameter)
@@ -67,7 +86,7 @@ def make_samples(count: int = 11, *, seed: int = 0) -> list[Sample]:
 
 def optimizer(**settings: Any) -> OptimizerSettings:
     return OptimizerSettings(
-        **({"learning_rate": 1e-2, "eps": 1e-6, "weight_decay": 0.1, "max_grad_norm": 0.5} | settings)
+        **({"learning_rate": 1e-3, "eps": 1e-6, "weight_decay": 0.1, "max_grad_norm": 0.5} | settings)
     )
 
 
@@ -108,6 +127,102 @@ def equality(
     return run
 
 
+def conformance(_: Path) -> Any:
+    return [
+        (result.name, result.passed, result.detail)
+        for result in check_learner(
+            lambda tokens: Fsdp2Learner(
+                make_model(dtype=torch.float64),
+                sharding=Sharding(layout=Layout(ranks=dist.get_world_size())),
+                optimizer=OptimizerSettings(learning_rate=1e-2),
+                micro_batch_tokens=tokens,
+            ),
+            vocab_size=VOCABULARY,
+            tolerance=1e-9,
+        )
+    ]
+
+
+def uneven(_: Path) -> Any:
+    """One sample for all ranks, none that is trained, and a batch without samples."""
+    learner = make_learner(make_model(), Sharding(layout=Layout(ranks=dist.get_world_size())))
+    objective = SupervisedObjective()
+    one = learner.update(make_samples(1), objective).metrics
+    untrained = dataclasses.replace(
+        make_samples(1)[0], response_mask=np.zeros_like(make_samples(1)[0].response_mask)
+    )
+    nothing = learner.update([untrained], objective).metrics
+    return {"one": one, "nothing": nothing, "scored": learner.logprobs([untrained]), "none": learner.logprobs([])}
+
+
+def refusals(_: Path) -> Any:
+    """What each raises; all ranks go on together afterwards."""
+    ranks = dist.get_world_size()
+    learner = make_learner(make_model(), Sharding(layout=Layout(ranks=ranks)), tokens=20)
+    samples, told = make_samples(), []
+    short = [np.zeros(3) for _ in samples]
+    for call in (
+        lambda: learner.update(samples, SupervisedObjective()),
+        lambda: learner.update(samples[:1], SupervisedObjective(), advantages=short[:1]),
+        lambda: learner.update(samples[:1], SupervisedObjective(), advantages=short),
+        lambda: make_learner(make_model(), Sharding(layout=Layout(ranks=ranks + 1))),
+        lambda: make_learner(make_model(), Sharding(layout=Layout(ranks=ranks), offload=True)),
+        learner.state_dict,
+    ):
+        try:
+            call()
+        except LearnerError as error:
+            told.append(str(error))
+    told.append(f"{learner.update(samples[:1], SupervisedObjective()).metrics['skipped_steps']}")
+    return told
+
+
+def mixed(_: Path) -> Any:
+    ranks = Layout(ranks=dist.get_world_size())
+    halves = trained(make_learner(make_model(), Sharding(layout=ranks, precision="bfloat16")), steps=2)
+    packed = trained(make_learner(make_model(), Sharding(layout=ranks, packing=True)))
+    return {"halves": halves, "packed": packed}
+
+
+def saved(directory: Path) -> Any:
+    """Trains, saves in both ways, and goes on; what it comes to is what a resume must come to."""
+    ranks = dist.get_world_size()
+    learner = make_learner(make_model("moe"), Sharding(layout=Layout(ranks=ranks)))
+    trained(learner, steps=2)
+    background = save_checkpoint_async(learner, directory / "background")
+    save_checkpoint(learner, directory / "checkpoint")
+    before = learner.logprobs(make_samples(seed=99))
+    learner.save_pretrained(directory / "model")
+    after = trained(learner, steps=2)
+    background.wait()
+    return {"before": before, "after": after, "random": torch.get_rng_state()}
+
+
+def resumed(name: str, **layout: int) -> Callable[[Path], Any]:
+    def run(directory: Path) -> Any:
+        model = make_model("moe")
+        for parameter in model.parameters():
+            torch.nn.init.ones_(parameter)
+        learner = make_learner(model, Sharding(layout=Layout(ranks=dist.get_world_size(), **layout)))
+        learner.logprobs(make_samples(seed=99))  # which gathers what is then overwritten
+        load_checkpoint(learner, directory / name)
+        before = learner.logprobs(make_samples(seed=99))
+        return {"before": before, "after": trained(learner, steps=2), "updates": learner.updates}
+
+    return run
+
+
+def wrong_checkpoints(directory: Path) -> Any:
+    learner = make_learner(make_model(), Sharding(layout=Layout(ranks=dist.get_world_size())))
+    told = []
+    for path in (directory / "checkpoint", directory / "nowhere"):
+        try:
+            load_checkpoint(learner, path)
+        except LearnerError as error:
+            told.append(str(error))
+    return told
+
+
 SCENARIOS: dict[str, Callable[[Path], Any]] = {
     "shards": equality({}),
     "shards untied, recomputed": equality({}, tied=False, recompute=True, reshard_after_forward=False),
@@ -128,6 +243,16 @@ SCENARIOS: dict[str, Callable[[Path], Any]] = {
     "context tensor": equality({"context": 2, "tensor": 2}),
     "context 4": equality({"context": 4}),
     "expert 4": equality({"expert": 4}, "moe"),
+    "conformance": conformance,
+    "uneven": uneven,
+    "refusals": refusals,
+    "mixed": mixed,
+    "saved": saved,
+    "resumed": resumed("checkpoint"),
+    "resumed from the background": resumed("background"),
+    "resumed on tensor ranks": resumed("checkpoint", tensor=2),
+    "resumed on expert ranks": resumed("checkpoint", expert=2),
+    "wrong checkpoints": wrong_checkpoints,
 }
 
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from roll_learners.algorithm import PRESETS, Algorithm, KlPenalty, make_algorithm, register_preset
 from roll_learners.balance import partition, plan_ranks, plan_token_batches, sequence_costs
+from roll_learners.compute import ComputeSettings
 from roll_learners.correction import Correction
 from roll_learners.critic_rule import CriticRule
 from roll_learners.demonstrations import Demonstrations, demonstrations, keep_end
 from roll_learners.distillation import Distillation
 from roll_learners.errors import LearnerError
 from roll_learners.kl_controller import KlController
+from roll_learners.lora_settings import LoraSettings
 from roll_learners.masks import conversation_mask, difficulty_mask, error_length_mask
 from roll_learners.media import Media
 from roll_learners.packing import Packed, pack
@@ -88,7 +90,7 @@ if TYPE_CHECKING:
     from roll_learners.fused_head import LogitsRule, linear_logprobs
     from roll_learners.invariance import RunnerCase, check_gradient
     from roll_learners.learner import Learner, LogprobSource
-    from roll_learners.local import LocalLearner
+    from roll_learners.local import LocalLearner, WithoutAdapter
     from roll_learners.losses import (
         PolicyLoss,
         adaptive_kl,
@@ -144,6 +146,7 @@ if TYPE_CHECKING:
     )
     from roll_learners.objective import Metric, Objective, SupervisedObjective, Terms, TokenBatch
     from roll_learners.policy_objective import PolicyObjective, ReferenceLogits
+    from roll_learners.routing import Routers
     from roll_learners.scoring import LocalScorer, TopLogits
     from roll_learners.segments import Segments, Totals, Turns, response_tokens
     from roll_learners.sequence_objective import SequenceObjective
@@ -179,6 +182,7 @@ __all__ = [
     "AttentionSource",
     "Branches",
     "CheckResult",
+    "ComputeSettings",
     "Correction",
     "CorrectionWeights",
     "Critic",
@@ -201,6 +205,7 @@ __all__ = [
     "LocalScorer",
     "LogitsRule",
     "LogprobSource",
+    "LoraSettings",
     "Media",
     "Metric",
     "Objective",
@@ -215,6 +220,7 @@ __all__ = [
     "Rhythm",
     "RhythmSignals",
     "Roles",
+    "Routers",
     "RunnerCase",
     "Sample",
     "ScoreObjective",
@@ -235,6 +241,7 @@ __all__ = [
     "ValueBatch",
     "ValueObjective",
     "ValueTarget",
+    "WithoutAdapter",
     "adaptive_kl",
     "arpo_hard",
     "batch_normalised",
@@ -371,7 +378,7 @@ _MODULES = {
     "fused_head": "LogitsRule linear_logprobs",
     "invariance": "RunnerCase check_gradient",
     "learner": "Learner LogprobSource",
-    "local": "LocalLearner",
+    "local": "LocalLearner WithoutAdapter",
     "losses": (
         "PolicyLoss adaptive_kl bounded_ratio bradley_terry cispo clipped_surrogate dpo entropy "
         "forward_kl full_kl generalised_js gmpo gspo hinge importance_gradient ipa_chunk "
@@ -383,6 +390,7 @@ _MODULES = {
     "mismatch": "CorrectionWeights ProbabilityGap correction_weights mismatch_ratio probability_gap",
     "objective": "Metric Objective SupervisedObjective Terms TokenBatch",
     "policy_objective": "PolicyObjective ReferenceLogits",
+    "routing": "Routers",
     "scoring": "LocalScorer TopLogits",
     "segments": "Segments Totals Turns response_tokens",
     "sequence_objective": "SequenceObjective",

@@ -72,11 +72,14 @@ def micro_batches(
     Raises:
         LearnerError: A sample alone is longer than the budget, or one that is to be packed has media.
     """
-    rows = plan_rows(samples, budget=budget, sharing=sharing)
-    lengths = np.array([row.length for row in rows], np.int64)
     plan = plan_token_batches if packing else plan_micro_batches
-    for chosen in plan(lengths, budget=budget):
-        yield collate(samples, [rows[i] for i in chosen], device=device, packing=packing)
+    every = plan_rows(samples, budget=budget, sharing=sharing)
+    # A model counts the positions of media by rows, which may then hold one sample each alone.
+    for seen in (False, True):
+        rows = [row for row in every if (samples[row.members[0]].media is not None) == seen]
+        lengths = np.array([row.length for row in rows], np.int64)
+        for chosen in plan(lengths, budget=budget):
+            yield collate(samples, [rows[i] for i in chosen], device=device, packing=packing)
 
 
 def total_counts(samples: Sequence[Sample]) -> Totals:

@@ -12,7 +12,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from roll_learners.batch import Column, MicroBatch, micro_batches, scatter_tokens
+from roll_learners.compute import ComputeSettings
 from roll_learners.errors import LearnerError
+from roll_learners.execution import autocast, prepare_model
 from roll_learners.forward import decoder_states
 from roll_learners.local_model import LocalModel
 from roll_learners.objective import Terms
@@ -53,6 +55,7 @@ class LocalCritic(LocalModel[ValueTarget]):
         optimizer: OptimizerSettings,
         micro_batch_tokens: int = 16384,
         device: str = "cpu",
+        compute: ComputeSettings | None = None,
     ) -> None:
         """Args:
         model: With a backbone and a linear `score` of one output: transformers'
@@ -61,14 +64,16 @@ class LocalCritic(LocalModel[ValueTarget]):
         optimizer: Rates, clipping and schedule.
         micro_batch_tokens: Most padded tokens in one pass.
         device: A torch device.
+        compute: Precision and memory; None is the default of each. A critic's rows are not packed.
 
         Raises:
-            LearnerError: A setting is out of range, or the model has not one output.
+            LearnerError: A setting is out of range or not supported, or the model has not one output.
         """
         if micro_batch_tokens < 1:
             raise LearnerError(f"critic micro_batch_tokens is {micro_batch_tokens}: at least 1 is needed")
-        self._values = _ValueRunner(model, micro_batch_tokens, device)
-        super().__init__(model, self._values, optimizer)
+        settings = ComputeSettings() if compute is None else compute
+        self._values = _ValueRunner(model, micro_batch_tokens, device, settings)
+        super().__init__(model, self._values, optimizer, master_weights=settings.master_weights)
 
     def values(self, samples: Sequence[Sample]) -> list[npt.NDArray[np.floating]]:
         """The value before each trained token at the current weights, 0 elsewhere.
@@ -108,7 +113,9 @@ def ended(sample: Sample) -> Sample:
 class _ValueRunner:
     """A `roll_learners.gradient.Runner` of values."""
 
-    def __init__(self, model: PreTrainedModel, micro_batch_tokens: int, device: str) -> None:
+    def __init__(
+        self, model: PreTrainedModel, micro_batch_tokens: int, device: str, compute: ComputeSettings
+    ) -> None:
         head = dict(model.named_children()).get("score")
         if not isinstance(head, torch.nn.Linear) or head.out_features != 1:
             raise LearnerError(
@@ -120,6 +127,8 @@ class _ValueRunner:
         self.dtype: type[np.floating] = np.float64 if model.dtype == torch.float64 else np.float32
         self._backbone: Any = model.base_model
         self._head = head
+        self._compute = compute
+        prepare_model(model, compute)
         self._micro_batch_tokens = micro_batch_tokens
 
     def batches(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
@@ -128,7 +137,8 @@ class _ValueRunner:
 
     def values(self, batch: MicroBatch) -> Tensor:
         """[N], before each trained token."""
-        values: Tensor = self._head(decoder_states(self._backbone, batch)).squeeze(-1)
+        with autocast(self._compute, self.device):
+            values: Tensor = self._head(decoder_states(self._backbone, batch)).squeeze(-1)
         return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
 
     def terms(

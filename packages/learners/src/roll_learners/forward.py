@@ -284,7 +284,8 @@ def _fused_scores(
     entropy: EntropyUse,
 ) -> TokenScores:
     """As `_Scoring`, without the logits."""
-    weight, bias = head.weight, head.bias
+    weight: Tensor = head.weight
+    bias: Tensor | None = head.bias
     if torch.is_autocast_enabled(states.device.type):
         kind = torch.get_autocast_dtype(states.device.type)
         states, weight, bias = states.to(kind), weight.to(kind), None if bias is None else bias.to(kind)

@@ -63,7 +63,7 @@ def linear_logprobs(
     """
     given = LogitsRule() if rule is None else rule
     tile = logits_per_tile or LOGITS_PER_TILE.get(states.device.type, LOGITS_PER_DEVICE_TILE)
-    logprobs, entropies = _LinearLogprobs.apply(states, weight, bias, targets, given, entropy, tile)  # type: ignore[no-untyped-call]  # torch leaves `apply` untyped
+    logprobs, entropies = _LinearLogprobs.apply(states, weight, bias, targets, given, entropy, tile)
     return logprobs, entropies if entropy else None
 
 

@@ -19,6 +19,8 @@ from roll_learners.batch import Column, total_counts
 from roll_learners.culprits import culprits
 from roll_learners.errors import LearnerError
 from roll_learners.gradient import Accumulated, Runner, accumulate_gradient
+from roll_learners.master_weights import MasterWeights
+from roll_learners.offload import move_optimizer, move_parameters
 from roll_learners.sample import Sample
 from roll_learners.schedule import OptimizerSettings, learning_rate
 from roll_learners.segments import Totals
@@ -31,11 +33,19 @@ Target = TypeVar("Target")
 class LocalModel(Generic[Target]):
     """What learners and critics of one process have in common; `Target` is the kind of objective."""
 
-    def __init__(self, model: PreTrainedModel, runner: Runner[Target], settings: OptimizerSettings) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        runner: Runner[Target],
+        settings: OptimizerSettings,
+        *,
+        master_weights: bool = True,
+    ) -> None:
         """Args:
         model: Trained in place. Parameters that require no gradient stay as they are.
         runner: Runs it.
         settings: Rates, clipping and schedule.
+        master_weights: See `ComputeSettings`.
 
         Raises:
             LearnerError: No parameter requires a gradient.
@@ -44,9 +54,11 @@ class LocalModel(Generic[Target]):
         self.settings = settings
         self.updates = 0
         self._runner = runner
-        self._parameters = [p for p in self.model.parameters() if p.requires_grad]
-        if not self._parameters:
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        if not trained:
             raise LearnerError(f"{type(model).__name__} has no parameter that requires a gradient")
+        self._masters = MasterWeights(trained) if master_weights else None
+        self._parameters = trained if self._masters is None else self._masters.masters
         self._adamw = _adamw(self._parameters, settings)
 
     def update(
@@ -64,6 +76,7 @@ class LocalModel(Generic[Target]):
             LearnerError: A column does not fit, or a sample is longer than micro_batch_tokens.
         """
         counts = total_counts(samples) if totals is None else totals
+        self.reload()
         done, norm = self._gradient(samples, objective, columns, counts)
         if not _finite(done, norm):
 
@@ -101,11 +114,14 @@ class LocalModel(Generic[Target]):
                 yield name, tensor.detach()
 
     def state_dict(self) -> dict[str, Any]:
-        """Optimizer state and number of updates: with the model's weights, all that an exact resume needs.
+        """Optimizer state, number of updates, and of a model in half precision the master weights: with the
+        model's weights, all that an exact resume needs.
 
         As in torch the tensors are the live ones: write them before the next update.
         """
-        return {"optimizer": self._adamw.state_dict(), "updates": self.updates}
+        masters = [] if self._masters is None else self._masters.state()
+        state = {"optimizer": self._adamw.state_dict(), "updates": self.updates}
+        return state | {"masters": masters} if masters else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes on a state of `state_dict`; the model is loaded by whoever made it.
@@ -125,7 +141,38 @@ class LocalModel(Generic[Target]):
             raise LearnerError(f"learner state does not fit this model: {error}") from error
         for group, own in zip(self._groups(), settings, strict=True):
             group.update(own)
+        if self._masters is not None:
+            self._masters.load(state.get("masters", []))
         self.updates = int(state["updates"])
+
+    def offload(self, *, optimizer: bool = True, parameters: bool = False) -> int:
+        """Moves optimizer state (and master weights) or the model to host memory until the next `reload`.
+
+        An update and a state dict bring back what they need. Of a learner on the CPU nothing moves.
+
+        Returns:
+            Bytes that left the device.
+        """
+        if torch.device(self._runner.device).type == "cpu":
+            logger.debug("nothing is offloaded: the learner computes in host memory already")
+            return 0
+        moved = self._move("cpu", optimizer=optimizer, parameters=parameters)
+        torch.accelerator.empty_cache()
+        return moved
+
+    def reload(self, *, optimizer: bool = True) -> int:
+        """Moves the model, and the optimizer's state, back to the learner's device; the bytes that came."""
+        return self._move(self._runner.device, optimizer=optimizer, parameters=True)
+
+    def _move(self, device: str, *, optimizer: bool, parameters: bool) -> int:
+        moved = 0
+        own = {id(p) for p in self.model.parameters()}
+        if optimizer:
+            moved += move_optimizer(self._adamw, device)
+            moved += move_parameters([p for p in self._parameters if id(p) not in own], device)
+        if parameters:
+            moved += move_parameters([*self.model.parameters(), *self.model.buffers()], device)
+        return moved
 
     def save_pretrained(self, directory: str | PathLike[str]) -> None:
         """Writes a Hugging Face directory of the model alone."""
@@ -162,6 +209,8 @@ class LocalModel(Generic[Target]):
         for group in self._groups():
             group["lr"] = rate
         self._adamw.step()
+        if self._masters is not None:
+            self._masters.publish()
         self.updates += 1
         return rate
 

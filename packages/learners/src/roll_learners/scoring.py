@@ -12,7 +12,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from roll_learners.batch import MicroBatch, micro_batches, scatter_tokens
+from roll_learners.compute import ComputeSettings
 from roll_learners.errors import LearnerError
+from roll_learners.execution import autocast, prepare_model
 from roll_learners.forward import (
     EntropyUse,
     LogitsTerm,
@@ -24,7 +26,8 @@ from roll_learners.forward import (
     token_states,
     use_packed_rows,
 )
-from roll_learners.objective import Objective, Terms, TokenBatch
+from roll_learners.objective import Metric, Objective, Terms, TokenBatch
+from roll_learners.routing import Routers
 from roll_learners.sample import Sample
 from roll_learners.segments import Totals
 
@@ -52,7 +55,8 @@ class LocalScorer:
         micro_batch_tokens: int = 16384,
         temperature: float = 1.0,
         device: str = "cpu",
-        packing: bool = False,
+        compute: ComputeSettings | None = None,
+        router_aux_loss: float = 0.0,
     ) -> None:
         """Args:
         model: A causal language model; it is moved to `device` and its dropout switched off, so that
@@ -60,11 +64,14 @@ class LocalScorer:
         micro_batch_tokens: Most tokens in one pass, padding included.
         temperature: The one that completions are sampled with; divides the logits.
         device: A torch device.
-        packing: Rows are laid back to back without padding; the model's attention function is exchanged.
+        compute: Precision and layout; None is the default of each. With packing the model's attention
+            function is exchanged.
+        router_aux_loss: Weight of a loss that spreads tokens over the experts of each layer, sequence by
+            sequence, so that it does not depend on the split; 0 is none.
 
         Raises:
-            LearnerError: A setting is out of range, the model's logits are not supported, or it cannot run
-                packed rows.
+            LearnerError: A setting is out of range, or the model's logits, or one of `compute`, are not
+                supported.
         """
         if not temperature > 0:
             raise LearnerError(f"learner temperature is {temperature}: allowed is above 0")
@@ -77,10 +84,19 @@ class LocalScorer:
         self.dtype: type[np.floating] = np.float64 if model.dtype == torch.float64 else np.float32
         self.temperature = temperature
         self._micro_batch_tokens = micro_batch_tokens
-        self._packing = packing
-        if packing:
+        self.compute = ComputeSettings() if compute is None else compute
+        if self.compute.packing:
             use_packed_rows(model)
-        self._sharing = model.config.get_text_config().hidden_size if runs_shared_rows(model) else None
+        if not 0 <= router_aux_loss < float("inf"):
+            raise LearnerError(f"learner router_aux_loss is {router_aux_loss}: allowed is at least 0")
+        self._aux_loss = router_aux_loss
+        self._routers = Routers(model) if router_aux_loss else None
+        self._sharing = (
+            model.config.get_text_config().hidden_size
+            if not router_aux_loss and runs_shared_rows(model)
+            else None
+        )
+        prepare_model(model, self.compute)
 
     def batches(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
         """The micro-batches that hold each sample with a trained token once.
@@ -93,7 +109,7 @@ class LocalScorer:
             budget=self._micro_batch_tokens,
             sharing=self._sharing,
             device=self.device,
-            packing=self._packing,
+            packing=self.compute.packing,
         )
 
     def score(
@@ -105,16 +121,18 @@ class LocalScorer:
         columns: Mapping[str, Tensor] | None = None,
     ) -> TokenScores:
         """The scores of a micro-batch's trained tokens, with gradient where that is enabled."""
-        return score_tokens(
-            self.model, batch, temperature=self.temperature, entropy=entropy, term=term, columns=columns
-        )
+        self._route(batch, record=self._aux_loss > 0 and torch.is_grad_enabled())
+        with autocast(self.compute, self.device):
+            return score_tokens(
+                self.model, batch, temperature=self.temperature, entropy=entropy, term=term, columns=columns
+            )
 
     def terms(
         self, batch: MicroBatch, objective: Objective, columns: Mapping[str, Tensor], totals: Totals
     ) -> Terms:
         """The objective's loss and metrics of a micro-batch; see `roll_learners.gradient.Runner`."""
         scores = self.score(batch, entropy=objective.entropy, term=objective.logits_term, columns=columns)
-        return objective.terms(
+        terms = objective.terms(
             TokenBatch(
                 logprobs=scores.logprobs,
                 entropy=scores.entropy,
@@ -123,6 +141,13 @@ class LocalScorer:
                 totals=totals,
                 columns=columns,
             )
+        )
+        if self._routers is None or not self._aux_loss or batch.rows is None:
+            return terms
+        imbalance = self._routers.imbalance(batch.rows, len(batch.members)).sum() / max(1, totals.sequences)
+        return Terms(
+            loss=terms.loss + self._aux_loss * totals.ranks * imbalance,
+            metrics={**terms.metrics, "router_imbalance": Metric(imbalance.detach(), "sum")},
         )
 
     def logprobs(self, samples: Sequence[Sample]) -> list[npt.NDArray[np.floating]]:
@@ -136,7 +161,7 @@ class LocalScorer:
     def states(self, samples: Sequence[Sample]) -> list[npt.NDArray[np.floating]]:
         """[N, H] for each sample, from which `logits` makes the distribution of each trained token."""
         width = (int(self.model.config.get_text_config().hidden_size),)
-        return self._columns(samples, lambda batch: token_states(self.model, batch), width=width)
+        return self._columns(samples, self._states, width=width)
 
     def logits(self, states: Tensor) -> Tensor:
         """[N, V] at states[N, H], before any temperature; without gradient."""
@@ -154,7 +179,7 @@ class LocalScorer:
             raise LearnerError(f"top_logits: k is {k}: allowed is 1 to {vocabulary}")
 
         def top(batch: MicroBatch) -> Tensor:
-            states = torch.split(token_states(self.model, batch), STATES_AT_A_TIME)
+            states = torch.split(self._states(batch), STATES_AT_A_TIME)
             parts = [torch.topk(self.logits(piece), k) for piece in states]
             return torch.cat([torch.cat([part.indices.double(), part.values.double()], 1) for part in parts])
 
@@ -163,6 +188,21 @@ class LocalScorer:
             TopLogits(ids=column[:, :k].astype(np.int64), logits=column[:, k:].astype(self.dtype))
             for column in columns
         ]
+
+    def _route(self, batch: MicroBatch, *, record: bool = False) -> None:
+        """Sets the routers of a mixture of experts up for the next pass."""
+        if self._routers is None and batch.experts is None and not record:
+            return
+        if self._routers is None:
+            self._routers = Routers(self.model)
+        self._routers.replay(batch.experts)
+        if record:
+            self._routers.record()
+
+    def _states(self, batch: MicroBatch) -> Tensor:
+        self._route(batch)
+        with autocast(self.compute, self.device):
+            return token_states(self.model, batch)
 
     def _columns(
         self, samples: Sequence[Sample], compute: Callable[[MicroBatch], Tensor], *, width: tuple[int, ...]

@@ -63,7 +63,7 @@ def save_checkpoint(learner: Fsdp2Learner, directory: Path) -> None:
 
 
 def save_checkpoint_async(learner: Fsdp2Learner, directory: Path) -> SavedState:
-    """Like `save_checkpoint`, but returns once the state is copied; all ranks call it, and `wait` afterwards."""
+    """Like `save_checkpoint`, but returns once the state is copied; all ranks call it, and `wait` later."""
     group = dist.new_group(backend="gloo")
     state = _state(learner)
     return SavedState(dcp.async_save(state, checkpoint_id=directory, process_group=group), group)  # type: ignore[arg-type]  # a Future without the newer form of saver
@@ -87,7 +87,7 @@ def load_checkpoint(learner: Fsdp2Learner, directory: Path) -> None:
         dcp.load(state, checkpoint_id=directory)
     except (OSError, CheckpointException) as error:
         raise LearnerError(f"{directory}: the sharded checkpoint cannot be read: {error}") from error
-    learner.take_sharded_state(int(state["updates"]))
+    learner.take_sharded_state(state)
     if mine in described:
         torch.set_rng_state(state[RANDOM][str(dist.get_rank())])
 

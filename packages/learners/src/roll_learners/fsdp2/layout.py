@@ -15,8 +15,8 @@ Precision = Literal["float32", "bfloat16"]
 class Layout:
     """Ranks in row-major order of (replicas, shards of the parameters, tensor).
 
-    Layout(ranks=8, replicas=2, tensor=2): two replicas, each of whose parameters are in 2 shards, of which each
-    is split over 2 ranks; 4 ranks compute different samples.
+    Layout(ranks=8, replicas=2, tensor=2): two replicas, each in 2 shards of its parameters, each of which is
+    split over 2 ranks; 4 ranks compute different samples.
 
     Attributes:
         ranks: Processes in all.
@@ -84,6 +84,7 @@ class Sharding:
             again for the backward pass.
         offload: Keep parameters, gradients and optimizer on the host; needs an accelerator.
         recompute: Keep only the input of each layer and compute it again in the backward pass.
+        packing: Samples are laid back to back in a pass, without padding; not with context.
     """
 
     layout: Layout = Layout()
@@ -92,11 +93,14 @@ class Sharding:
     reshard_after_forward: bool = True
     offload: bool = False
     recompute: bool = False
+    packing: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("precision", self.precision), ("reduce_precision", self.reduce_precision)):
             if value not in (*get_args(Precision), *((None,) if name == "precision" else ())):
                 raise LearnerError(f"fsdp2 {name} is {value!r}: allowed are {', '.join(get_args(Precision))}")
+        if self.packing and self.layout.context > 1:
+            raise LearnerError(f"fsdp2 packing with context {self.layout.context}: allowed is one of them")
 
 
 def check_sizes(layout: Layout, config: Mapping[str, object]) -> None:
@@ -145,12 +149,13 @@ def _context_problems(layout: Layout, config: Mapping[str, object]) -> Iterator[
     heads = _number(config, "num_attention_heads")
     if heads is not None and heads % (layout.context * layout.tensor):
         yield (
-            f"num_attention_heads {heads} is not a multiple of context {layout.context} x tensor {layout.tensor}"
+            f"num_attention_heads {heads} is not a multiple of context {layout.context} x "
+            f"tensor {layout.tensor}"
         )
     layers = config.get("layer_types")
     kinds = set(layers) if isinstance(layers, list | tuple) else set()
     if others := sorted(map(str, kinds - {"full_attention"})):
-        yield f"context {layout.context} needs full attention in every layer, but there is {', '.join(others)}"
+        yield f"context {layout.context} needs full attention in every layer, but has {', '.join(others)}"
 
 
 def _expert_problems(layout: Layout, config: Mapping[str, object]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from roll_learners.fsdp2.export import hugging_face_names, write_hugging_face
 from roll_learners.fsdp2.layout import Sharding
 from roll_learners.fsdp2.norm import gradient_norm
 from roll_learners.fsdp2.scorer import Fsdp2Scorer
-from roll_learners.fsdp2.sharding import local, whole
+from roll_learners.fsdp2.sharding import local, unpacked, whole
 from roll_learners.gradient import Accumulated, accumulate_gradient
 from roll_learners.local_model import LocalModel
 from roll_learners.metrics import MetricTally
@@ -37,8 +37,8 @@ class Fsdp2Learner(LocalModel[Objective]):
     """AdamW over shards. SPMD: every rank of the process group makes one and calls each method with the same
     arguments, the whole batch among them; each computes its share, and all return the same.
 
-    What a rank raises for its arguments all ranks raise. A rank that fails alone (out of memory, killed) leaves
-    the others waiting in a collective until the process group's timeout, or until whoever started them ends them.
+    What a rank raises for its arguments all ranks raise. A rank that fails alone (out of memory, killed)
+    leaves the others waiting until the process group's timeout, or until whoever started them ends them.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class Fsdp2Learner(LocalModel[Objective]):
         device: This rank's.
 
         Raises:
-            LearnerError: A setting is out of range, the layout does not fit the model or the process group, or
-                the model's logits are not supported.
+            LearnerError: A setting is out of range, the layout does not fit the model or the process group,
+                or the model's logits are not supported.
         """
         self._scorer = Fsdp2Scorer(
             model,
@@ -70,7 +70,7 @@ class Fsdp2Learner(LocalModel[Objective]):
             temperature=temperature,
             device=device,
         )
-        super().__init__(model, self._scorer, optimizer)
+        super().__init__(model, self._scorer, optimizer, master_weights=False)
         self._adamw = _adamw(self._parameters, optimizer)
 
     def logprobs(self, samples: Sequence[Sample]) -> list[npt.NDArray[np.floating]]:
@@ -80,31 +80,46 @@ class Fsdp2Learner(LocalModel[Objective]):
     def export_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Name and whole tensor of all that `save_pretrained` would write, tied tensors once, one at a time.
 
-        All ranks iterate together; each is given every tensor and lets go of it. Names are those of the
-        checkpoint, where an expert's matrices are separate; its layer is gathered for them at once.
+        All ranks iterate together; each is given every tensor, and keeps none. Names are those of the
+        model's state dict, which for dense models are its checkpoint's.
         """
-        return hugging_face_names(self.model, self._whole())
+        for name, tensor in self._shards():
+            yield name, whole(tensor)
 
     def save_pretrained(self, directory: str | PathLike[str]) -> None:
-        """Writes a Hugging Face directory of the model alone, file by file; all ranks call it, the first writes."""
-        write_hugging_face(self.model, self.export_weights(), Path(directory), write=dist.get_rank() == 0)
+        """Writes a Hugging Face directory of the model alone, file by file; all ranks call it.
+
+        Names are those of the checkpoint, where an expert's matrices are apart.
+        """
+        tensors = hugging_face_names(self.model, self.export_weights())
+        write_hugging_face(self.model, tensors, Path(directory), write=dist.get_rank() == 0)
         dist.barrier()
 
     def sharded_state(self) -> dict[str, Any]:
-        """Weights, optimizer and updates by names that hold for every layout: live shards, for
-        `roll_learners.fsdp2.save_checkpoint` and `load_checkpoint`."""
-        names = self._names()
-        state: dict[str, Any] = {"model": dict(self._shards())}
+        """Weights, optimizer and updates by names that hold for every layout, for
+        `roll_learners.fsdp2.save_checkpoint` and `load_checkpoint`. All ranks call it. Tensors are the live
+        shards, but for copies of those that are packed."""
+        names, packed = self._names(), self._packed()
+        state: dict[str, Any] = {"model": {}, **{moment: {} for moment in MOMENTS}, "updates": self.updates}
+        for name, tensor in self._shards():
+            state["model"][name] = unpacked(tensor) if name in packed else tensor
         for moment in MOMENTS:
-            state[moment] = {names[p]: self._moment(p, moment) for p in self._parameters}
-        state["updates"] = self.updates
+            for parameter in self._parameters:
+                name, tensor = names[parameter], self._moment(parameter, moment)
+                state[moment][name] = unpacked(tensor) if name in packed else tensor
         return state
 
-    def take_sharded_state(self, updates: int) -> None:
-        """To be called once the tensors of `sharded_state` were filled by a checkpoint after so many updates."""
-        self.updates = updates
+    def take_sharded_state(self, state: Mapping[str, Any]) -> None:
+        """Called once a checkpoint filled the tensors of `sharded_state`."""
+        self.updates = int(state["updates"])
+        shards, names = dict(self._shards()), self._names()
         for parameter in self._parameters:
-            self._adamw.state[parameter]["step"].fill_(updates)
+            name = names[parameter]
+            self._adamw.state[parameter]["step"].fill_(self.updates)
+            if name in self._packed():
+                _repack(state["model"][name], shards[name])
+                for moment in MOMENTS:
+                    _repack(state[moment][name], self._moment(parameter, moment))
         self._scorer.root.reshard()  # type: ignore[operator]  # of FSDPModule
 
     def state_dict(self) -> dict[str, Any]:
@@ -119,6 +134,10 @@ class Fsdp2Learner(LocalModel[Objective]):
             "the state of an Fsdp2Learner is in shards: use roll_learners.fsdp2.load_checkpoint"
         )
 
+    def _move(self, device: str, *, optimizer: bool, parameters: bool) -> int:
+        """Nothing: FSDP2 keeps each part where it is."""
+        return 0
+
     def _shards(self) -> Iterator[tuple[str, Tensor]]:
         """Names of the model's state dict and what this rank holds, tied tensors once."""
         seen: set[int] = set()
@@ -127,9 +146,9 @@ class Fsdp2Learner(LocalModel[Objective]):
                 seen.add(id(tensor))
                 yield name, tensor.detach()
 
-    def _whole(self) -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in self._shards():
-            yield name, whole(tensor)
+    def _packed(self) -> set[str]:
+        names = self._names()
+        return {names[parameter] for parameter in self._scorer.sharded.packed}
 
     def _names(self) -> dict[torch.nn.Parameter, str]:
         return {parameter: name for name, parameter in self.model.named_parameters()}
@@ -161,7 +180,7 @@ class Fsdp2Learner(LocalModel[Objective]):
                 parameter.grad = torch.zeros_like(parameter)
         if self._scorer.meshes.tensor is not None:
             group = self._scorer.meshes.tensor.get_group()
-            names = {id(parameter) for parameter in self._scorer.partial}
+            names = {id(parameter) for parameter in self._scorer.sharded.partial}
             for parameter in self._parameters:
                 if id(parameter) in names and parameter.grad is not None:
                     dist.all_reduce(local(parameter.grad), group=group)
@@ -187,8 +206,14 @@ class Fsdp2Learner(LocalModel[Objective]):
         torch._foreach_mul_(gradients, scale)
 
 
+def _repack(tensor: Tensor, target: Tensor) -> None:
+    """Copies a whole packed parameter, in shards, into the part that this tensor rank holds."""
+    if isinstance(tensor, DTensor) and isinstance(target, DTensor):
+        local(target).copy_(local(tensor.redistribute(placements=target.placements)))
+
+
 def _adamw(parameters: Sequence[torch.nn.Parameter], settings: OptimizerSettings) -> torch.optim.AdamW:
-    """A group for each mesh, since one call takes tensors of one; within it matrices, which decay, and others."""
+    """A group for each mesh, since one call takes tensors of one; in it matrices, which decay, and others."""
     groups: dict[tuple[object, bool], list[torch.nn.Parameter]] = {}
     for parameter in parameters:
         mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None

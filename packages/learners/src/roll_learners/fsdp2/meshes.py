@@ -1,4 +1,4 @@
-"""The ranks of a layout as device meshes: who shards parameters, divides matrices, and computes which samples."""
+"""The ranks of a layout as device meshes: who shards parameters, divides matrices, computes which samples."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def make_meshes(layout: Layout, device_type: str) -> Meshes:
     """
     if not dist.is_initialized():
         raise LearnerError(
-            "fsdp2 needs a process group: call torch.distributed.init_process_group first (torchrun sets what "
-            "it reads)"
+            "fsdp2 needs a process group: call torch.distributed.init_process_group first (torchrun sets "
+            "what it reads)"
         )
     if dist.get_world_size() != layout.ranks:
         raise LearnerError(

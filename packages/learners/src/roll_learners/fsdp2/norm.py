@@ -17,7 +17,7 @@ def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
     """The 2-norm over all of them, the same to the last bit on every rank; every rank calls it.
 
     Args:
-        gradients: Any shapes, in the same order on every rank; each entry that several ranks hold counts once.
+        gradients: Any shapes, in the same order on every rank; an entry that several ranks hold counts once.
     """
     sums: dict[tuple[DeviceMesh | None, tuple[int, ...]], Tensor] = {}
     for gradient in gradients:

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from roll_learners.balance import partition, sequence_costs
 from roll_learners.batch import MicroBatch, scatter_tokens
+from roll_learners.compute import ComputeSettings
 from roll_learners.errors import LearnerError
 from roll_learners.forward import EntropyUse, LogitsTerm, TokenScores
 from roll_learners.fsdp2.layout import Sharding
@@ -29,8 +30,8 @@ PROBE = Sample.from_completion(np.zeros(1, np.int32), np.zeros(1, np.int32))
 
 
 class Fsdp2Scorer(LocalScorer):
-    """A reference policy on several ranks. Every method is called on all of them, with the same arguments, and
-    returns the same."""
+    """A reference policy on several ranks. Every method is called on all of them with the same arguments, and
+    returns the same on each."""
 
     def __init__(
         self,
@@ -49,19 +50,25 @@ class Fsdp2Scorer(LocalScorer):
         device: This rank's.
 
         Raises:
-            LearnerError: A setting is out of range, the layout does not fit the model or the process group, or
-                the model's logits are not supported.
+            LearnerError: A setting is out of range, the layout does not fit the model or the process group,
+                or the model's logits are not supported.
         """
         if sharding.offload and device == "cpu":
             raise LearnerError("fsdp2 offload on device cpu: everything is on the host already; leave it out")
         check_family(model, sharding.layout)
-        super().__init__(model, micro_batch_tokens=micro_batch_tokens, temperature=temperature, device="cpu")
+        super().__init__(
+            model,
+            micro_batch_tokens=micro_batch_tokens,
+            temperature=temperature,
+            device="cpu",
+            compute=ComputeSettings(packing=sharding.packing),
+        )
         self.device = device
         self.sharding = sharding
         self.meshes = make_meshes(sharding.layout, torch.device(device).type)
         self._budget = micro_batch_tokens
         self.root = ScoringPass(model, temperature, self.meshes.context)
-        self.partial = shard_model(model, self.root, self.meshes, sharding)
+        self.sharded = shard_model(model, self.root, self.meshes, sharding)
 
     def batches(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
         """This rank's micro-batches; where others have more, it runs passes over nothing in between.
@@ -91,7 +98,7 @@ class Fsdp2Scorer(LocalScorer):
         return scores
 
     def states(self, samples: Sequence[Sample]) -> list[npt.NDArray[np.floating]]:
-        """Not there: raises LearnerError. Whole distributions would take collectives inside of an objective."""
+        """Not there: raises LearnerError, since an objective would have to wait for other ranks."""
         raise LearnerError("fsdp2 gives no states: a KL over whole distributions needs the local learner")
 
     def gathered(self, mine: object) -> list[object]:

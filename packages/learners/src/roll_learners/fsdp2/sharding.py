@@ -1,19 +1,19 @@
 """Cuts a model of transformers into the shards of a layout, in place: tensor, experts, then FSDP2.
 
-The one module that knows `transformers.distributed` (of 5.19 and later 5.x), whose plans say how each family's
-matrices and experts are divided.
+The one module that knows `transformers.distributed` (of 5.19 and later 5.x), whose plans say how the matrices
+and experts of each family are divided.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.distributed.tensor_parallel import apply_expert_parallelism, apply_tensor_parallelism
@@ -23,10 +23,13 @@ from roll_learners.fsdp2.layout import Layout, Sharding, check_sizes
 from roll_learners.fsdp2.meshes import Meshes
 
 PARTIAL = "replicated_with_grad_allreduce"
-"""Style of parameters that every tensor rank holds whole and uses for its own heads alone: `shard_model` leaves
-the sum of their gradients over these ranks to the learner, once an update instead of once a micro-batch."""
+"""Style of parameters that every tensor rank holds whole and uses for its own heads alone: the sum of their
+gradients over these ranks is left to the learner, once an update instead of once a micro-batch."""
 
-HEAD = "lm_head"
+PACKED = "packed"
+"""How the styles of parameters begin that hold several matrices, such as an expert's gate and up."""
+
+HEAD, EMBEDDING = "lm_head", "embed_tokens"
 
 
 def check_family(model: PreTrainedModel, layout: Layout) -> None:
@@ -49,9 +52,17 @@ def check_family(model: PreTrainedModel, layout: Layout) -> None:
         )
 
 
-def shard_model(
-    model: PreTrainedModel, root: nn.Module, meshes: Meshes, sharding: Sharding
-) -> list[nn.Parameter]:
+class Sharded(NamedTuple):
+    """Attributes:
+    partial: Parameters whose gradients are to be summed over the tensor ranks.
+    packed: Parameters whose tensor ranks hold rows of several matrices, which are not adjacent.
+    """
+
+    partial: list[nn.Parameter]
+    packed: list[nn.Parameter]
+
+
+def shard_model(model: PreTrainedModel, root: nn.Module, meshes: Meshes, sharding: Sharding) -> Sharded:
     """Shards the model, which is at the same values on every rank.
 
     Args:
@@ -61,13 +72,12 @@ def shard_model(
         sharding: Precision, offload and recomputation.
 
     Returns:
-        Parameters whose gradients are to be summed over the tensor ranks.
+        What the learner has to know of some parameters.
     """
     layout = sharding.layout
-    partial: list[str] = []
+    plan: dict[str, str] = {}
     if meshes.tensor is not None:
         plan = _tensor_plan(model, layout)
-        partial = [name for name, _ in model.named_modules() if plan.get(_wildcard(name)) == PARTIAL]
         apply_tensor_parallelism(
             model, meshes.tensor, {name: style for name, style in plan.items() if style != PARTIAL}
         )
@@ -92,8 +102,11 @@ def shard_model(
             # Losses have the denominators of the whole batch, so gradients are summed and never averaged.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-    modules = dict(model.named_modules())
-    return [parameter for name in partial for parameter in modules[name].parameters(recurse=False)]
+    styles = {name: _style(plan, name) for name, _ in model.named_parameters()}
+    return Sharded(
+        partial=[each for name, each in model.named_parameters() if styles[name] == PARTIAL],
+        packed=[each for name, each in model.named_parameters() if styles[name].startswith(PACKED)],
+    )
 
 
 def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
@@ -117,19 +130,38 @@ def local(tensor: Tensor) -> Tensor:
 
 def whole(tensor: Tensor) -> Tensor:
     """The tensor, gathered; every rank that holds a part of it has to call this."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    if not isinstance(tensor, DTensor):
+        return tensor
+    # In order of the mesh: what FSDP2 cut last is joined first.
+    for dimension in range(tensor.device_mesh.ndim):
+        placements = [*[Replicate()] * (dimension + 1), *tensor.placements[dimension + 1 :]]
+        tensor = tensor.redistribute(placements=placements)
+    return tensor.to_local()
+
+
+def unpacked(tensor: Tensor) -> Tensor:
+    """A packed parameter, or what belongs to it, in the same shards but whole for each tensor rank: its parts
+    on these are no ranges of rows, which is what checkpoints know. Every rank calls it."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    return tensor.redistribute(placements=[*tensor.placements[:-1], Replicate()])
 
 
 def _tensor_plan(model: PreTrainedModel, layout: Layout) -> dict[str, str]:
-    """Styles by names with `*` for the number of a layer. A head that is tied, or whose rows do not divide,
-    stays whole."""
+    """Styles by names with `*` for the number of a layer. Embedding and head stay whole where they are one
+    tensor, or where their rows do not divide."""
     plan = dict(model.tp_plan)
     text = model.config.get_text_config()
+    ends = {name: name.rpartition(".")[2] for name in plan}
     if text.tie_word_embeddings or int(text.vocab_size) % layout.tensor:
-        plan.pop(HEAD, None)
-    if set(plan) <= {HEAD}:
-        return {}
-    return plan
+        plan = {name: style for name, style in plan.items() if ends[name] not in (HEAD, EMBEDDING)}
+    return plan if any(ends[name] not in (HEAD, EMBEDDING) for name in plan) else {}
+
+
+def _style(plan: Mapping[str, str], parameter: str) -> str:
+    """That of a parameter, or of its module."""
+    name = _wildcard(parameter)
+    return plan.get(name) or plan.get(name.rpartition(".")[0], "")
 
 
 def _dispatching(model: PreTrainedModel) -> Iterator[nn.Module]:

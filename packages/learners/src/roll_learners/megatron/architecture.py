@@ -92,7 +92,7 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
         eps=float(config["rms_norm_eps"]),
         rope_theta=theta,
         rope_factor=factor,
-        experts=int(config["num_experts"]) if moe else 0,
+        experts=int(config.get("num_experts") or config["num_local_experts"]) if moe else 0,
         experts_per_token=int(config["num_experts_per_tok"]) if moe else 0,
         expert_intermediate=int(config["moe_intermediate_size"]) if moe else 0,
         normalised_gates=bool(config.get("norm_topk_prob", False)),
@@ -117,6 +117,7 @@ def _check_parts(family: str, config: Mapping[str, Any]) -> None:
         "decoder_sparse_step": None
         if config.get("decoder_sparse_step") in (None, 1)
         else config["decoder_sparse_step"],
+        "num_experts_per_tok": 1 if config.get("num_experts_per_tok") == 1 else None,
         "attention_dropout": config.get("attention_dropout"),
     }
     for name, value in found.items():

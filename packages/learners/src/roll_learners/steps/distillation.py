@@ -13,7 +13,8 @@ import numpy.typing as npt
 from torch import Tensor
 
 from roll_learners.batch import Column
-from roll_learners.distillation_objective import Distillation, DistillationObjective
+from roll_learners.distillation import Distillation
+from roll_learners.distillation_objective import DistillationObjective
 from roll_learners.errors import LearnerError
 from roll_learners.learner import Learner
 from roll_learners.metrics import prefixed, summary

@@ -1,0 +1,106 @@
+"""AdamW of Megatron-Core over a model's parts, its state spread over the replicas, in steps of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
+
+from roll_learners.megatron.layout import MegatronLayout
+from roll_learners.megatron.model import DecoderModel
+from roll_learners.schedule import OptimizerSettings, learning_rate
+
+
+def data_parallel(parts: Sequence[DecoderModel], layout: MegatronLayout) -> list[DistributedDataParallel]:
+    """The parts with buffers in which the gradients of all replicas are summed, in float32.
+
+    Args:
+        parts: Chunks of this stage.
+        layout: Of the processes.
+    """
+    settings = DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True,
+        overlap_grad_reduce=False,
+        use_distributed_optimizer=layout.distributed_optimizer,
+    )
+    return [
+        DistributedDataParallel(part.config, settings, part, disable_bucketing=number > 0)
+        for number, part in enumerate(parts)
+    ]
+
+
+class ShardedAdamW:
+    """AdamW, clipping and the learning rate of each update."""
+
+    def __init__(
+        self, parts: Sequence[DistributedDataParallel], settings: OptimizerSettings, layout: MegatronLayout
+    ) -> None:
+        """Args:
+        parts: Of `data_parallel`.
+        settings: Rates, clipping and schedule.
+        layout: Of the processes.
+        """
+        self.settings = settings
+        self._parts = parts
+        config = parts[0].config
+        self.library: MegatronOptimizer = get_megatron_optimizer(
+            OptimizerConfig(
+                optimizer="adam",
+                decoupled_weight_decay=True,
+                lr=settings.learning_rate,
+                weight_decay=settings.weight_decay,
+                adam_beta1=settings.betas[0],
+                adam_beta2=settings.betas[1],
+                adam_eps=settings.eps,
+                clip_grad=0.0,
+                bf16=config.bf16,
+                params_dtype=config.params_dtype,
+                use_distributed_optimizer=layout.distributed_optimizer,
+            ),
+            list(parts),
+        )
+
+    def zero(self) -> None:
+        """Forgets all gradients."""
+        for part in self._parts:
+            part.zero_grad_buffer()
+        self.library.zero_grad()
+
+    def norm(self) -> float:
+        """Of the gradient that the parts hold, over all processes."""
+        self.library.prepare_grads()
+        return float(self.library.get_grad_norm())
+
+    def step(self, norm: float, update: int) -> float:
+        """Takes the step for which `norm` was the last call.
+
+        Args:
+            norm: Of the gradient.
+            update: Steps that were taken before.
+
+        Returns:
+            The learning rate.
+        """
+        limit = self.settings.max_grad_norm
+        if limit is not None and (share := limit / (norm + 1e-6)) < 1:
+            for gradient in self._gradients():
+                gradient.mul_(share)
+        rate = learning_rate(self.settings, update)
+        for group in self.library.param_groups:
+            group["lr"] = rate
+            # Parameters of one dimension have the multiplier 0.
+            group["weight_decay"] = self.settings.weight_decay * group.get("wd_mult", 1.0)
+        self.library.step_with_ready_grads()
+        return rate
+
+    def _gradients(self) -> list[torch.Tensor]:
+        chained: list[Any] = list(getattr(self.library, "chained_optimizers", [self.library]))
+        return [
+            parameter.grad
+            for each in chained
+            for parameter in each.get_parameters()
+            if parameter.grad is not None
+        ]
