@@ -1,6 +1,6 @@
 """Environments, tools, episodes and token-exact transcripts for multi-turn policies."""
 
-from roll_agentic.chat import ChatTokenizer, HuggingFaceChat, first_ids, following_ids
+from roll_agentic.chat import ChatTokenizer, HuggingFaceChat, PlainText, first_ids, following_ids
 from roll_agentic.chat_policy import ChatPolicy, ChatPolicyConfig, Sampled, TokenEngine, turn_seed
 from roll_agentic.conformance import CheckResult, check_environment
 from roll_agentic.credit import (
@@ -17,6 +17,7 @@ from roll_agentic.credit import (
 )
 from roll_agentic.drift import SCENARIOS, Drift, drift_table, template_drift
 from roll_agentic.environment import Environment
+from roll_agentic.environment_pool import EnvironmentPool, InlineEnvironment, Lease
 from roll_agentic.environments import NumberGuessing
 from roll_agentic.episode import Episode, Failure, StopReason, summarise_episodes
 from roll_agentic.errors import AgenticError, EnvironmentFault, TranscriptError
@@ -30,9 +31,16 @@ from roll_agentic.players import EndpointPolicy, PersonPolicy, RandomPolicy, Scr
 from roll_agentic.policy import EpisodeState, Message, Policy, Turn
 from roll_agentic.prefix import Prefix, SequentialRollback, parallel_forks
 from roll_agentic.process_environment import ProcessEnvironment
-from roll_agentic.registry import ADAPTERS, ENVIRONMENTS, environment_names, make
+from roll_agentic.registry import (
+    ADAPTERS,
+    ENVIRONMENTS,
+    check_options,
+    environment_names,
+    make,
+    option_names,
+)
 from roll_agentic.runner import run_episode
-from roll_agentic.samples import EpisodeRow, episode_rows
+from roll_agentic.samples import EpisodeRow, RowKind, episode_rows, row_count
 from roll_agentic.seeds import episode_seed
 from roll_agentic.segment import Segment
 from roll_agentic.stop import StopCut, cut_at_stop
@@ -54,6 +62,7 @@ __all__ = [
     "EndpointPolicy",
     "Environment",
     "EnvironmentFault",
+    "EnvironmentPool",
     "Episode",
     "EpisodeGroup",
     "EpisodeRow",
@@ -63,14 +72,18 @@ __all__ = [
     "GroupPlan",
     "History",
     "HuggingFaceChat",
+    "InlineEnvironment",
+    "Lease",
     "LintReport",
     "Message",
     "NumberGuessing",
     "PersonPolicy",
+    "PlainText",
     "Policy",
     "Prefix",
     "ProcessEnvironment",
     "RandomPolicy",
+    "RowKind",
     "Sampled",
     "ScriptedPolicy",
     "Seat",
@@ -90,6 +103,7 @@ __all__ = [
     "branch_points",
     "branch_probability",
     "check_environment",
+    "check_options",
     "chunk_returns",
     "crucial_chunks",
     "cut_at_stop",
@@ -107,7 +121,9 @@ __all__ = [
     "lint_environment",
     "make",
     "normalised_entropy",
+    "option_names",
     "parallel_forks",
+    "row_count",
     "run_episode",
     "run_game",
     "run_groups",

@@ -6,12 +6,17 @@ prompt) is appended to the tokens so far, whatever the template does to older tu
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from roll_agentic.errors import AgenticError, TranscriptError
 from roll_agentic.tools.schema import ToolSchema
 
 ChatMessage: TypeAlias = Mapping[str, object]
+
+_REMEMBERED = 4096
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 _PROBE: tuple[ChatMessage, ...] = ({"role": "user", "content": "a"}, {"role": "assistant", "content": "b"})
 
@@ -93,6 +98,64 @@ class HuggingFaceChat:
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
 
 
+class PlainText:
+    """Texts one after the other as a `ChatTokenizer`, without a template.
+
+    Each text is tokenised by itself, and each of the policy's is closed by the end token. Roles leave no
+    trace, and tools are not named: whatever they need to say is in the observations.
+
+    Args:
+        tokenizer: A tokenizer of transformers: has `encode`, `decode` and `eos_token_id`.
+        end_token_id: The token that ends a turn of the policy; None for the tokenizer's `eos_token_id`.
+
+    Raises:
+        AgenticError: There is no end token.
+    """
+
+    def __init__(self, tokenizer: Any, *, end_token_id: int | None = None) -> None:
+        self._tokenizer = tokenizer
+        end = tokenizer.eos_token_id if end_token_id is None else end_token_id
+        if end is None:
+            raise AgenticError("the tokenizer has no eos_token_id; pass end_token_id")
+        self._end_token_id = int(end)
+        # Observations and answers of small tasks come again and again.
+        self._encoded: dict[str, list[int]] = {}
+        self._decoded: dict[tuple[int, ...], str] = {}
+
+    @property
+    def end_token_id(self) -> int:
+        """The token that ends a turn of the policy."""
+        return self._end_token_id
+
+    def render(
+        self, messages: Sequence[ChatMessage], *, tools: Sequence[ToolSchema], generation_prompt: bool
+    ) -> list[int]:
+        """Token ids of the texts, back to back."""
+        ids: list[int] = []
+        for message in messages:
+            ids += self.encode(str(message.get("content", "")))
+            if message.get("role") == "assistant":
+                ids.append(self._end_token_id)
+        return ids
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of a text by itself, without special tokens around it."""
+        known = self._encoded.get(text)
+        if known is None:
+            known = [int(token) for token in self._tokenizer.encode(text, add_special_tokens=False)]
+            _remember(self._encoded, text, known)
+        return list(known)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of tokens, special ones included."""
+        key = tuple(token_ids)
+        known = self._decoded.get(key)
+        if known is None:
+            known = str(self._tokenizer.decode(list(key), skip_special_tokens=False))
+            _remember(self._decoded, key, known)
+        return known
+
+
 def following_ids(
     chat: ChatTokenizer,
     messages: Sequence[ChatMessage],
@@ -138,3 +201,9 @@ def first_ids(
 ) -> list[int]:
     """The prompt of a chat's first sampled turn."""
     return chat.render(messages, tools=tools, generation_prompt=True)
+
+
+def _remember(known: dict[Key, Value], key: Key, value: Value) -> None:
+    """Keep what was computed, within bounds."""
+    if len(known) < _REMEMBERED:
+        known[key] = value

@@ -4,7 +4,7 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
@@ -89,6 +89,39 @@ def make(name: str, **config: object) -> Environment:
     return environment
 
 
+def check_options(name: str, options: Mapping[str, object], *, supplied: Collection[str] = ()) -> None:
+    """Compare a name and options with what there is, without making anything and without importing a module
+    that is named by path, of which nothing is said.
+
+    Args:
+        name: As `make` takes it.
+        options: As `make` takes them.
+        supplied: Options that somebody else will add.
+
+    Raises:
+        AgenticError: As `make` does for names and options.
+    """
+    if _is_path(name) and name not in environment_names():
+        return
+    _check_config(name, _factory(name), {**dict.fromkeys(supplied), **options}, strict=options.keys())
+
+
+def option_names(name: str) -> tuple[str, ...]:
+    """The options of an environment by name, sorted; none where its factory does not say.
+
+    Args:
+        name: As `make` takes it; a module that is named by path is imported.
+
+    Raises:
+        AgenticError: No such environment.
+    """
+    try:
+        parameters = inspect.signature(_factory(name)).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    return tuple(sorted(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)))
+
+
 def environment_names() -> list[str]:
     """The names that `make` knows, sorted: this package's and those of installed packages."""
     return sorted({*ENVIRONMENTS, *_declared()})
@@ -113,7 +146,7 @@ def _factory(name: str) -> Callable[..., Environment]:
         return ENVIRONMENTS[name]
     if claims:
         path = declared[name][0].value
-    elif re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", name):
+    elif _is_path(name):
         path = name
     else:
         names = environment_names()
@@ -124,6 +157,11 @@ def _factory(name: str) -> Callable[..., Environment]:
             f"those of packages with entry points in {ENTRY_POINT_GROUP!r}, and any 'module:factory'"
         )
     return _imported(path)
+
+
+def _is_path(name: str) -> bool:
+    """Whether it has the form `module:factory`."""
+    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", name) is not None
 
 
 def _declared() -> dict[str, list[EntryPoint]]:
@@ -150,8 +188,15 @@ def _imported(path: str) -> Callable[..., Environment]:
     return found
 
 
-def _check_config(name: str, factory: Callable[..., object], config: Mapping[str, object]) -> None:
-    """Compare the options with the factory's signature, where it has one.
+def _check_config(
+    name: str,
+    factory: Callable[..., object],
+    config: Mapping[str, object],
+    *,
+    strict: Collection[str] | None = None,
+) -> None:
+    """Compare the options with the factory's signature, where it has one; those that are not `strict` may be
+    unknown to it.
 
     Raises:
         AgenticError: An option is unknown or a required one is missing.
@@ -163,7 +208,7 @@ def _check_config(name: str, factory: Callable[..., object], config: Mapping[str
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     allowed = sorted(p.name for p in named)
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        for option in config:
+        for option in config if strict is None else strict:
             if option not in allowed:
                 raise AgenticError(
                     f"environment {name!r} has no option {option!r}{_nearest(option, allowed)}; "

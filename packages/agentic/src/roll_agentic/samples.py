@@ -73,6 +73,23 @@ def episode_rows(
     return tuple(rows)
 
 
+def row_count(history: History, kind: RowKind = "trajectory") -> int:
+    """How many rows of an episode have a token to train, without making them.
+
+    Args:
+        history: Tokens of the episode.
+        kind: As for `episode_rows`.
+    """
+    rows = 0
+    for branch in history.branches:
+        start = sampled = 0
+        for segment in branch.transcript.segments:
+            sampled += segment.source == "sampled" and start >= branch.inherited and len(segment) > 0
+            start += len(segment)
+        rows += sampled if kind == "step" else sampled > 0
+    return rows
+
+
 def _row(
     branch: Branch, index: int, *, by_step: bool, train_inherited: bool
 ) -> tuple[EpisodeRow, list[FinishReason | None]]:
