@@ -30,11 +30,11 @@ from roll_learners.algorithm import make_algorithm
 from roll_rollout import (
     GenerateRequest,
     SamplingParams,
-    WeightMismatch,
     WeightReceipt,
     WeightUpdate,
     pack_buckets,
 )
+from roll_rollout.sync import Publication
 
 TINY = {
     "hidden_size": 32,
@@ -118,10 +118,11 @@ class _Bent:
         self.generate, self.pulse, self.abort = actor.generate, actor.pulse, actor.abort
 
     async def update_weights(self, published: PublishedWeights) -> WeightReceipt:
-        assert isinstance(published.update, WeightUpdate)
+        assert isinstance(published.update, Publication)
+        assert isinstance(published.update.handle, WeightUpdate)
         if not self._loads:
             return WeightReceipt(version=published.version, checksum=published.checksum)
-        arrived = replace(published, update=self._bend(published.update))
+        arrived = replace(published, update=self._bend(published.update.handle))
         return self._receipt(await self._actor.update_weights(arrived))
 
 
@@ -163,6 +164,12 @@ def _flip_a_byte(update: WeightUpdate) -> WeightUpdate:
     return replace(update, buckets=(replace(first, payload=payload), *update.buckets[1:]))
 
 
+def _copied(update: WeightUpdate) -> WeightUpdate:
+    """The update as it is now: what is published in one process are views of the live weights."""
+    buckets = tuple(replace(each, payload=each.payload.copy()) for each in update.buckets)
+    return replace(update, buckets=buckets, lent=False)
+
+
 def _in_two(update: WeightUpdate) -> tuple[WeightUpdate, WeightUpdate]:
     """The tensors of an update, dealt to two."""
     tensors = [tensor for bucket in update.buckets for tensor in bucket.tensors()]
@@ -186,8 +193,21 @@ async def test_every_replica_samples_with_the_published_weights(trainer, actor, 
     assert rollout.oldest_version == 1
 
 
-async def test_a_flipped_byte_is_refused_and_names_the_replica(trainer, actor, model) -> None:
-    actors = {"actor-0": await actor("actor-0"), "actor-1": _Bent(await actor("actor-1"), _flip_a_byte)}
+async def test_a_flipped_byte_is_refused_and_names_replica_tensor_and_version(trainer, actor, model) -> None:
+    bent = _Bent(await actor("actor-1"))
+    sync = _sync(trainer, {"actor-0": await actor("actor-0"), "actor-1": bent}, model)
+    await sync.publish(2)
+    bent._bend = _flip_a_byte
+    said = r"actor-1 did not load version 3 and still holds version 2: .*tensor '.*' arrived with other bytes"
+    with pytest.RaisesGroup(pytest.RaisesExc(WeightSyncError, match=said)):
+        await sync.publish(3)
+
+
+async def test_a_flipped_byte_that_no_engine_looked_for_shows_in_the_receipt(trainer, actor, model) -> None:
+    def unseen(update: WeightUpdate) -> WeightUpdate:
+        return replace(_flip_a_byte(update), expected={})
+
+    actors = {"actor-0": await actor("actor-0"), "actor-1": _Bent(await actor("actor-1"), unseen)}
     with pytest.RaisesGroup(pytest.RaisesExc(WeightSyncError, match=r"actor-1 acknowledged .* checksum")):
         await _sync(trainer, actors, model).publish(3)
 
@@ -198,7 +218,7 @@ async def test_a_dropped_bucket_is_refused_by_the_engine_which_keeps_its_weights
     replica = await actor("actor-0")
     await _sync(trainer, {"actor-0": replica}, model).publish(0)
     bent = _Bent(replica, lambda update: _in_two(update)[0])
-    with pytest.RaisesGroup(pytest.RaisesExc(WeightMismatch, match="missing")):
+    with pytest.RaisesGroup(pytest.RaisesExc(WeightSyncError, match="missing")):
         await _sync(trainer, {"actor-0": bent}, model).publish(1)
     rollout = await replica.generate(
         GenerateRequest(id="after", prompt_ids=PROMPT, seed=1, sampling=SamplingParams(max_tokens=4))
@@ -210,7 +230,7 @@ async def test_a_doubled_bucket_is_refused(trainer, actor, model) -> None:
     def double(update: WeightUpdate) -> WeightUpdate:
         return replace(update, buckets=(*update.buckets, _in_two(update)[1].buckets[0]))
 
-    with pytest.RaisesGroup(pytest.RaisesExc(WeightMismatch, match="duplicated")):
+    with pytest.RaisesGroup(pytest.RaisesExc(WeightSyncError, match="duplicated")):
         await _sync(trainer, {"actor-0": _Bent(await actor("actor-0"), double)}, model).publish(0)
 
 
@@ -218,7 +238,7 @@ async def test_the_update_of_an_old_version_is_refused(trainer, actor, model) ->
     kept: list[WeightUpdate] = []
 
     def old(update: WeightUpdate) -> WeightUpdate:
-        kept.append(update)
+        kept.append(_copied(update))
         return kept[0]
 
     replica = await actor("actor-0")
@@ -235,12 +255,7 @@ async def test_old_bytes_under_a_new_version_are_refused(trainer, actor, model) 
     kept: list[WeightUpdate] = []
 
     def old_bytes(update: WeightUpdate) -> WeightUpdate:
-        # Copied: the published bytes are a view of the live weights.
-        kept.append(
-            replace(
-                update, buckets=tuple(replace(each, payload=each.payload.copy()) for each in update.buckets)
-            )
-        )
+        kept.append(_copied(update))
         return replace(kept[0], version=update.version)
 
     replica = await actor("actor-0")

@@ -19,7 +19,11 @@ from roll_hw import (
     transformer_shape,
 )
 
+from roll_launch.agentic_plan import AgenticPlan
+from roll_launch.check_episodes import agentic_data_rows, agentic_layout_row
+from roll_launch.check_side_roles import offline_data_rows, offline_layout_rows, side_layout_rows
 from roll_launch.config import (
+    Fsdp2LearnerConfig,
     RunConfig,
     StageModel,
     TransformersEngineConfig,
@@ -29,9 +33,11 @@ from roll_launch.config import (
 )
 from roll_launch.dry_run import DRY_STEPS, dry_run
 from roll_launch.inputs import load_inputs
+from roll_launch.learner_layout import layout_text, per_rank
 from roll_launch.models import model_config_mapping
+from roll_launch.offline_plan import OfflinePlan
 from roll_launch.pipelines import specs
-from roll_launch.plan import RlvrPlan, SftPlan, StagePlan, plan_stages
+from roll_launch.plan import PolicyPlan, RlvrPlan, SftPlan, StagePlan, plan_stages
 from roll_launch.processors import processors
 from roll_launch.roles import ModelSpec
 from roll_launch.run_directory import RunDirectory
@@ -84,6 +90,8 @@ def _print_table(console: Console, title: str, rows: list[tuple[str, str]]) -> N
 
 
 def _data_rows(plan: StagePlan) -> list[tuple[str, str]]:
+    if isinstance(plan, OfflinePlan):
+        return offline_data_rows(plan)
     if isinstance(plan, SftPlan):
         epochs = plan.stage.steps * plan.stage.batch_size / len(plan.samples)
         return [
@@ -93,6 +101,8 @@ def _data_rows(plan: StagePlan) -> list[tuple[str, str]]:
                 f"{epochs:.2f} epochs",
             )
         ]
+    if isinstance(plan, AgenticPlan):
+        return agentic_data_rows(plan)
     epochs = plan.stage.steps * plan.stage.rollout.prompts_per_step / len(plan.prompts.prompts)
     rows = [
         ("prompts", f"{len(plan.prompts.prompts):,} ({plan.prompts.dropped:,} too long), {epochs:.2f} epochs")
@@ -111,19 +121,34 @@ def _layout_rows(config: RunConfig, plan: StagePlan) -> list[tuple[str, str]]:
     rows = [("machine", f"{here} processors, platform {detect_platform().name}")]
     if isinstance(plan, SftPlan):
         trainer = specs.supervised_trainer(plan, processors=here)
+    elif isinstance(plan, OfflinePlan):
+        return [*rows, *offline_layout_rows(plan, where, processors=here)]
     else:
         trainer = specs.policy_trainer(plan, processors=here)
-    rows.append(("trainer", f"1 {where} on {stage.learner.device}, {trainer.threads} threads"))
-    if isinstance(plan, RlvrPlan):
-        rollout, rewards = plan.stage.rollout, plan.stage.rewards
+    learner = stage.learner
+    ranks = learner.ranks if isinstance(learner, Fsdp2LearnerConfig) else 1
+    many = f"{where}s" if ranks > 1 else where
+    rows.append(("trainer", f"{ranks} {many} on {learner.device}, {trainer.threads} threads"))
+    if isinstance(learner, Fsdp2LearnerConfig):
+        rows.append(("trainer's layout", layout_text(learner.layout())))
+    if isinstance(plan, RlvrPlan | AgenticPlan):
+        rollout = plan.stage.rollout
         if plan.stage.critics is not None:
-            rows.append(("critics", f"{plan.stage.critics.count} beside the trainer"))
+            own = plan.stage.critics.placement == "own"
+            told = f"{where}(s)" if own else "in the trainer's process"
+            rows.append(("critics", f"{plan.stage.critics.count} {told}"))
+        if isinstance(plan, RlvrPlan):
+            rows += side_layout_rows(plan, where, processors=here)
         actor = specs.actor(plan, processors=here)
         engine = rollout.engine
         device = f" on {engine.device}" if isinstance(engine, TransformersEngineConfig) else ""
         placed = f"{rollout.replicas} {where}(s){device}, {actor.threads} threads each"
         rows.append(("actors", f"{placed}; {rollout.engine.kind} engine, batch {rollout.engine.max_batch}"))
-        rows.append(("reward workers", f"{rewards.workers} {where}(s), grader {rewards.grader.name}"))
+        if isinstance(plan, AgenticPlan):
+            return [*rows, agentic_layout_row(plan, where)]
+        rewards = plan.stage.rewards
+        grader = "no grader" if rewards.grader is None else f"grader {rewards.grader.name}"
+        rows.append(("reward workers", f"{rewards.workers} {where}(s), {grader}"))
     return rows
 
 
@@ -146,8 +171,13 @@ def _memory_rows(plan: StagePlan, source: ModelSpec) -> list[tuple[str, str]]:
     training = estimate_training_memory(
         shape, bytes_per_parameter=width, micro_batch_tokens=plan.stage.learner.micro_batch_tokens
     )
-    rows = [("parameters", f"{parameter_count(shape):,}"), ("trainer", _memory(training))]
-    if isinstance(plan, RlvrPlan):
+    rows = [("parameters", f"{parameter_count(shape):,}")]
+    learner = plan.stage.learner
+    if isinstance(learner, Fsdp2LearnerConfig):
+        rows.append(("each rank of the trainer", _memory(per_rank(training, learner.layout()))))
+    else:
+        rows.append(("trainer", _memory(training)))
+    if isinstance(plan, RlvrPlan | AgenticPlan):
         if plan.algorithm.needs_reference:
             gib = parameter_count(shape) * width / 1024**3
             rows.append(("reference, with the trainer", f"{gib:.3f} GiB (weights {gib:.3f})"))
@@ -155,7 +185,7 @@ def _memory_rows(plan: StagePlan, source: ModelSpec) -> list[tuple[str, str]]:
     return rows
 
 
-def _rollout_memory(plan: RlvrPlan, shape: TransformerShape, width: int) -> MemoryEstimate:
+def _rollout_memory(plan: PolicyPlan, shape: TransformerShape, width: int) -> MemoryEstimate:
     rollout = plan.stage.rollout
     return estimate_rollout_memory(
         shape,

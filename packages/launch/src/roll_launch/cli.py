@@ -8,7 +8,7 @@ from pathlib import Path
 
 EXIT_BAD_INPUT, EXIT_INTERRUPTED = 2, 130
 
-OPTIONS = ("--help", "--version", "--run-dir")
+OPTIONS = ("--help", "--version", "--run-dir", "--stage", "--json", "--to")
 OVERRIDES = "a.b.c=value (or --a.b.c value) replaces one value of the file; lists by index or stage name"
 
 
@@ -28,6 +28,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from roll_launch.resume import resume
 
             return resume(known.directory, overrides)
+        if known.command == "doctor":
+            from roll_launch.doctor.logprobs import doctor_logprobs
+
+            return doctor_logprobs(known.target, overrides, stage=known.stage, json_path=known.json)
+        if known.command in ("export", "convert"):
+            from roll_launch.export import convert, export
+
+            if overrides:
+                raise RollLaunchError(f"{known.command} takes no more than this; got {' '.join(overrides)}")
+            if known.command == "export":
+                return export(known.source, known.target, stage=known.stage)
+            return convert(known.source, known.target, to=known.to)
         from roll_launch.run import run
 
         return run(known.config, overrides, run_dir=known.run_dir)
@@ -74,10 +86,30 @@ def _parser() -> argparse.ArgumentParser:
     resume = commands.add_parser(
         "resume", help="go on with a run that was stopped or killed, from its last checkpoint"
     )
+    doctor = commands.add_parser("doctor", help="find out why two parts that should agree do not")
+    doctor.add_argument("topic", choices=("logprobs",), help="log-probs of engine and learner")
+    doctor.add_argument(
+        "target", type=Path, metavar="CONFIG|RUN_DIR", help="a YAML file, or a run's directory"
+    )
+    doctor.add_argument("--stage", help="the stage to look at; by default the last one that generates")
+    doctor.add_argument("--json", type=Path, metavar="FILE", help="write the findings here as JSON")
+    export = commands.add_parser(
+        "export", help="write the newest model of a run, or a checkpoint, as a Hugging Face directory"
+    )
+    export.add_argument(
+        "source", type=Path, metavar="RUN_DIR|CHECKPOINT", help="such as runs/quickstart/latest"
+    )
+    export.add_argument("--stage", help="of a run; by default the one that wrote last")
+    convert = commands.add_parser("convert", help="write a model in another form")
+    convert.add_argument("source", type=Path, metavar="SOURCE", help="a directory of a model, or a checkpoint")
+    convert.add_argument("--to", choices=("huggingface", "fsdp2"), required=True, help="what to write")
+    for command in (export, convert):
+        command.add_argument("target", type=Path, metavar="TARGET", help="a directory that is not there yet")
+        command.set_defaults(overrides=[])
     for command in (run, check):
         command.add_argument("config", type=Path, help="a YAML file, such as examples/quickstart.yaml")
     resume.add_argument("directory", type=Path, metavar="RUN_DIR", help="such as runs/quickstart/latest")
-    for command in (run, check, resume):
+    for command in (run, check, resume, doctor):
         command.add_argument("overrides", nargs="*", metavar="a.b.c=value", help=OVERRIDES)
     return parser
 

@@ -5,17 +5,23 @@ Blocking work runs on one named thread a role, so that a busy learner never stop
 
 import asyncio
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from roll_learners.sample import Sample
 from roll_learners.update import StepResult
 from roll_rewards import Score
-from roll_rollout import Completion, Engine, GenerateRequest, WeightReceipt, WeightUpdate
+from roll_rollout import Completion, Engine, GenerateRequest, WeightReceipt
+from roll_rollout.sync import InProcessReceiver, Receiver
 
+from roll_launch.episode_roles import EnvironmentSpec, EnvironmentWorker
 from roll_launch.failures import RoleError
+from roll_launch.local_environment import LocalEnvironmentWorker
+from roll_launch.local_side_roles import LocalCritic, LocalOfflineTrainer, LocalRewardModel, LocalTeacher
+from roll_launch.replica import Replica
+from roll_launch.role_thread import RoleThread, completion_of, rollout_behind
 from roll_launch.roles import (
     Actor,
     ActorSpec,
@@ -30,24 +36,18 @@ from roll_launch.roles import (
     Trainer,
     TrainerSpec,
 )
+from roll_launch.side_roles import (
+    CriticRole,
+    CriticSpec,
+    OfflineSpec,
+    OfflineTrainer,
+    RewardModelRole,
+    RewardModelSpec,
+    TeacherRole,
+    TeacherSpec,
+)
+from roll_launch.transports import chosen, make_receiver
 from roll_launch.workers.reward import RewardJudge
-
-Result = TypeVar("Result")
-
-
-class RoleThread:
-    """One named thread on which the blocking work of one role runs, in order."""
-
-    def __init__(self, name: str) -> None:
-        self.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-
-    async def call(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """Runs `function` on the thread. A cancelled caller leaves it to end by itself."""
-        return await asyncio.get_running_loop().run_in_executor(self.executor, function, *arguments)
-
-    def close(self) -> None:
-        """Lets go of the thread without waiting for what it is doing."""
-        self.executor.shutdown(wait=False, cancel_futures=True)
 
 
 class LocalTrainer:
@@ -56,18 +56,23 @@ class LocalTrainer:
     def __init__(self, thread: RoleThread) -> None:
         self._thread = thread
 
-    async def start(self, spec: TrainerSpec) -> None:
+    async def start(self, spec: TrainerSpec, critics: Sequence[Any] = ()) -> None:
         """Builds the model; the other methods need it."""
         # torch and transformers load here, on the role's thread, and not where a command line is parsed.
         from roll_launch.workers.trainer import TrainerWorker
 
-        self._worker = await self._thread.call(TrainerWorker, spec)
+        self._worker = await self._thread.call(TrainerWorker, spec, critics)
 
-    async def policy_step(self, samples: Sequence[ScoredRollout]) -> StepResult:
-        completions = [completion_of(sample.completion) for sample in samples]
+    async def policy_step(
+        self, samples: Sequence[ScoredRollout], teachers: Sequence[Handle] = ()
+    ) -> StepResult:
+        completions = [rollout_behind(sample.completion) for sample in samples]
         rewards = [sample.reward for sample in samples]
         groups = [sample.group for sample in samples]
-        return await self._thread.call(self._worker.policy_step, completions, rewards, groups)
+        domains = [sample.domain for sample in samples]
+        return await self._thread.call(
+            self._worker.policy_step, completions, rewards, groups, domains, teachers
+        )
 
     async def supervised_step(self, samples: Sequence[Sample]) -> StepResult:
         return await self._thread.call(self._worker.supervised_step, samples)
@@ -89,21 +94,19 @@ class LocalTrainer:
 class LocalActor:
     """`Actor` over an engine in this process; also what a dry run generates with."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, receiver: Receiver | None = None, *, deadline_s: float = 600.0) -> None:
         self.engine = engine
+        self._replica = Replica(engine, receiver or InProcessReceiver(), deadline_s=deadline_s)
 
     async def generate(self, request: GenerateRequest, partial: Handle | None = None) -> Rollout:
-        if partial is not None:
-            request = request.resumed(completion_of(partial))
-        return rollout_of(await self.engine.generate(request))
+        before = None if partial is None else completion_of(partial)
+        return rollout_of(await self._replica.generate(request, before))
 
     async def abort(self, request_id: str) -> None:
         await self.engine.abort([request_id])
 
     async def update_weights(self, published: PublishedWeights) -> WeightReceipt:
-        if not isinstance(published.update, WeightUpdate):
-            raise TypeError(f"published weights hold {type(published.update).__name__}, not a WeightUpdate")
-        return await self.engine.update_weights(published.update)
+        return await self._replica.update_weights(published.update)
 
     async def pulse(self) -> Pulse:
         return Pulse.of(await self.engine.load())
@@ -117,6 +120,9 @@ class LocalRewardWorker:
 
     async def grade(self, completion: Handle, reference: object, columns: Mapping[str, object]) -> Score:
         return await self._judge.grade(completion_of(completion), reference, columns)
+
+    async def serve_models(self, models: Mapping[str, Sequence[Any]]) -> None:
+        self._judge.serve_models(models)
 
     async def record(self, path: Path, records: Sequence[RolloutRecord], *, offset: int) -> int:
         completions = [completion_of(record.completion) for record in records]
@@ -132,14 +138,42 @@ class LocalRuntime:
     def __init__(self) -> None:
         self._threads: list[RoleThread] = []
         self._engines: dict[str, Engine] = {}
+        self._environments: list[LocalEnvironmentWorker] = []
         # transformers builds models under process-wide settings: two at once come out incomplete.
         self._building = asyncio.Lock()
 
-    async def start_trainer(self, spec: TrainerSpec) -> Trainer:
+    async def start_trainer(self, spec: TrainerSpec, critics: Sequence[CriticRole] = ()) -> Trainer:
+        spec = replace(spec, sync=chosen(spec.sync, runtime="local", hosts=1))
         trainer = LocalTrainer(self._thread("trainer"))
+        async with self._building:
+            await trainer.start(spec, [critic.handle for critic in critics])
+        return trainer
+
+    async def start_offline_trainer(self, spec: OfflineSpec) -> OfflineTrainer:
+        sync = chosen(spec.trainer.sync, runtime="local", hosts=1)
+        spec = replace(spec, trainer=replace(spec.trainer, sync=sync))
+        trainer = LocalOfflineTrainer(self._thread("trainer"))
         async with self._building:
             await trainer.start(spec)
         return trainer
+
+    async def start_teacher(self, name: str, spec: TeacherSpec) -> TeacherRole:
+        teacher = LocalTeacher(self._thread(name))
+        async with self._building:
+            await teacher.start(spec)
+        return teacher
+
+    async def start_critic(self, name: str, spec: CriticSpec) -> CriticRole:
+        critic = LocalCritic(self._thread(name))
+        async with self._building:
+            await critic.start(spec)
+        return critic
+
+    async def start_reward_model(self, name: str, spec: RewardModelSpec) -> RewardModelRole:
+        model = LocalRewardModel(self._thread(name))
+        async with self._building:
+            await model.start(spec)
+        return model
 
     async def start_actor(self, name: str, spec: ActorSpec) -> Actor:
         if name in self._engines:
@@ -147,12 +181,22 @@ class LocalRuntime:
         thread = self._thread(name)
         async with self._building:
             self._engines[name] = await _start_engine(spec, thread)
-        return LocalActor(self._engines[name])
+        sync = chosen(spec.sync, runtime="local", hosts=1)
+        receiver = make_receiver(sync, name=name)
+        return LocalActor(self._engines[name], receiver, deadline_s=sync.deadline_s)
 
     async def start_reward_worker(self, name: str, spec: RewardSpec) -> RewardWorker:
         return LocalRewardWorker(RewardJudge(spec))
 
+    async def start_environment_worker(self, name: str, spec: EnvironmentSpec) -> EnvironmentWorker:
+        worker = await LocalEnvironmentWorker.of(spec)
+        self._environments.append(worker)
+        return worker
+
     async def stop_roles(self) -> None:
+        for worker in self._environments:
+            await worker.close()
+        self._environments.clear()
         for engine in self._engines.values():
             await engine.close()
         for thread in self._threads:
@@ -167,13 +211,6 @@ class LocalRuntime:
         thread = RoleThread(name)
         self._threads.append(thread)
         return thread
-
-
-def completion_of(handle: Handle) -> Completion:
-    """The completion behind a handle of this runtime, where the handle is the completion itself."""
-    if not isinstance(handle, Completion):
-        raise TypeError(f"a completion was expected in this process, got {type(handle).__name__}")
-    return handle
 
 
 def rollout_of(completion: Completion) -> Rollout:

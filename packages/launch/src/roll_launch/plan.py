@@ -5,10 +5,8 @@ Every fault in a user's input surfaces here, in the driver, without torch and be
 plan; `run` executes it.
 """
 
-import hashlib
-import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,9 +16,26 @@ from roll_learners.sample import Sample
 from roll_rewards import RewardError, make_grader
 from roll_rollout import SamplingParams
 
-from roll_launch.config import ModelConfig, PretrainedModel, RandomModel, RlvrStage, RunConfig, SftStage
-from roll_launch.data import DataError, PromptEncoder, PromptOrder, Row, open_rows
+from roll_launch.agentic_plan import AgenticPlan, plan_agentic
+from roll_launch.config import (
+    AgenticStage,
+    DistillationStage,
+    ModelConfig,
+    PreferenceStage,
+    PretrainedModel,
+    RandomModel,
+    RlvrStage,
+    RunConfig,
+    SftStage,
+)
+from roll_launch.data import DataError, PromptEncoder, Row, open_rows
+from roll_launch.digests import digest, model_files
 from roll_launch.errors import RollLaunchError
+from roll_launch.generation_stage import generation_stage
+from roll_launch.learner_layout import refuse_unfit_layouts
+from roll_launch.models import load_tokenizer
+from roll_launch.offline_plan import OfflinePlan, plan_offline
+from roll_launch.prompts import Prompt, PromptSet
 from roll_launch.roles import ModelSpec
 from roll_launch.run_directory import RunDirectory
 from roll_launch.seeds import derived_seed
@@ -29,45 +44,8 @@ COMPARING_GRADERS = frozenset({"choice", "exact", "math", "number", "text_match"
 """Graders that have no verdict without a reference."""
 
 
-SAMPLED_BLOCK, SAMPLED_BLOCKS = 2**16, 64
-"""Bytes of one block, and how many (nearly) are read of each file of a pretrained model."""
-
-
 class PlanError(RollLaunchError):
     """A stage cannot be planned."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """A row of the data and its prompt's token ids, int32[P].
-
-    `key` is its number among those of its domain, after the domain: "17", "math/17".
-    """
-
-    key: str
-    row: Row
-    token_ids: np.ndarray
-
-    @property
-    def columns(self) -> Mapping[str, object]:
-        """What graders get by name: the prompt, its domain in a mixture, and the row's further columns."""
-        row = self.row
-        prompt = row.prompt if row.messages is None else list(row.messages)
-        domain = {"domain": row.domain} if row.domain else {}
-        return {"prompt": prompt, **domain, **row.columns}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptSet:
-    """The prompts of one data source, in file order; `dropped` rows had too long a prompt."""
-
-    prompts: tuple[Prompt, ...]
-    dropped: int
-
-    def endless(self, seed: int, *, first: int = 0) -> Iterator[Prompt]:
-        """Epoch after epoch, each in an order of its own drawn from `seed`, from occurrence `first` on."""
-        order = PromptOrder(len(self.prompts), seed)
-        return (self.prompts[order.row(occurrence)] for occurrence in itertools.count(first))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +63,8 @@ class SftPlan:
 
     def digest(self) -> str:
         """SHA-256 of what the stage begins with: the samples' tokens and masks, and the model's files."""
-        return _digest(
-            _model_files(self.stage.model),
+        return digest(
+            model_files(self.stage.model),
             (
                 part
                 for each in self.samples
@@ -107,15 +85,24 @@ class RlvrPlan:
     heldout: PromptSet | None
     seed: int
     critic: ModelSpec | None = None
+    teachers: tuple[ModelSpec, ...] = ()
+    reward_models: tuple[ModelSpec, ...] = ()
+
+    @property
+    def probe_ids(self) -> np.ndarray:
+        """int32[P], a prompt that engines are probed with."""
+        return self.prompts.prompts[0].token_ids
 
     def digest(self) -> str:
         """SHA-256 of what the stage begins with: tokens, references and columns of all prompts, held-out ones
         too, and the model's files."""
         held_out = self.heldout.prompts if self.heldout else ()
         critics = self.stage.critics
-        return _digest(
-            _model_files(self.stage.model),
-            _model_files(critics.model) if critics is not None else (),
+        return digest(
+            model_files(self.stage.model),
+            model_files(critics.model) if critics is not None else (),
+            *(model_files(teacher.model) for teacher in self.stage.teachers),
+            *(model_files(each.model) for each in self.stage.rewards.models),
             (
                 part
                 for each in (*self.prompts.prompts, *held_out)
@@ -124,7 +111,8 @@ class RlvrPlan:
         )
 
 
-StagePlan = SftPlan | RlvrPlan
+PolicyPlan = RlvrPlan | AgenticPlan
+StagePlan = SftPlan | RlvrPlan | AgenticPlan | OfflinePlan
 
 
 def plan_stages(config: RunConfig, directory: RunDirectory) -> list[StagePlan]:
@@ -137,24 +125,44 @@ def plan_stages(config: RunConfig, directory: RunDirectory) -> list[StagePlan]:
     Raises:
         DataError: Missing, broken or empty data, or a prompt over the limit.
         ModelError: A model or tokenizer that cannot be found.
+        LayoutError: A model that does not fit the ranks of its learner.
     """
     models: dict[str, ModelSpec] = {}
     for stage in config.stages:
         models[stage.name] = _model_spec(stage.model, models, directory, config.seed)
     plans: dict[str, StagePlan] = {}
     # Prompts before demonstrations: they are read in a moment, and so are their faults.
-    for stage in sorted(config.stages, key=lambda stage: isinstance(stage, SftStage)):
+    for stage in sorted(config.stages, key=lambda stage: not isinstance(stage, RlvrStage | AgenticStage)):
         seed = derived_seed(config.seed, stage.name)
+
+        def spec(model: ModelConfig) -> ModelSpec:
+            return _model_spec(model, models, directory, config.seed)
+
         if isinstance(stage, SftStage):
             plans[stage.name] = _plan_sft(stage, models[stage.name], seed)
+        elif isinstance(stage, AgenticStage):
+            played = plan_agentic(stage, models[stage.name], seed)
+            plans[stage.name] = replace(played, critic=_critic(stage, config.seed, spec))
+        elif isinstance(stage, PreferenceStage | DistillationStage):
+            plans[stage.name] = _plan_offline(stage, models[stage.name], seed, spec)
         else:
-            plan = _plan_rlvr(stage, models[stage.name], seed)
-            if stage.critics is not None:
-                own = derived_seed(config.seed, f"{stage.name} critics")
-                critic = _model_spec(stage.critics.model, models, directory, config.seed)
-                plan = replace(plan, critic=replace(critic, seed=own))
-            plans[stage.name] = plan
+            plan = replace(
+                _plan_rlvr(stage, models[stage.name], seed),
+                teachers=_teachers(stage, models[stage.name], spec),
+                reward_models=tuple(spec(each.model) for each in stage.rewards.models),
+            )
+            plans[stage.name] = replace(plan, critic=_critic(stage, config.seed, spec))
+    refuse_unfit_layouts([(stage, models[stage.name]) for stage in config.stages])
     return [plans[stage.name] for stage in config.stages]
+
+
+def _critic(
+    stage: RlvrStage | AgenticStage, seed: int, spec: Callable[[ModelConfig], ModelSpec]
+) -> ModelSpec | None:
+    """What critics are made from, with seeds of their own."""
+    if stage.critics is None:
+        return None
+    return replace(spec(stage.critics.model), seed=derived_seed(seed, f"{stage.name} critics"))
 
 
 def _model_spec(
@@ -202,9 +210,51 @@ def _plan_sft(stage: SftStage, model: ModelSpec, seed: int) -> SftPlan:
     )
 
 
+def _plan_offline(
+    stage: PreferenceStage | DistillationStage,
+    model: ModelSpec,
+    seed: int,
+    spec: Callable[[ModelConfig], ModelSpec],
+) -> OfflinePlan:
+    generation, sampled = None, stage.evaluation.generation if stage.evaluation is not None else None
+    if sampled is not None:
+        generation = replace(
+            _plan_rlvr(generation_stage(stage, sampled), model, seed),
+            reward_models=tuple(spec(each.model) for each in sampled.rewards.models),
+        )
+    teachers = _teachers(stage, model, spec) if isinstance(stage, DistillationStage) else ()
+    return plan_offline(stage, model, teachers=teachers, generation=generation, seed=seed)
+
+
+def _teachers(
+    stage: RlvrStage | DistillationStage, student: ModelSpec, spec: Callable[[ModelConfig], ModelSpec]
+) -> tuple[ModelSpec, ...]:
+    """The models of teachers, which must read the student's tokens.
+
+    Raises:
+        PlanError: A teacher's tokenizer has other ids.
+    """
+    teachers = tuple(spec(teacher.model) for teacher in stage.teachers)
+    own = None
+    for index, teacher in enumerate(teachers):
+        if teacher.tokenizer == student.tokenizer:
+            continue
+        own = own or load_tokenizer(student.tokenizer).get_vocab()
+        theirs = load_tokenizer(teacher.tokenizer).get_vocab()
+        if any(theirs.get(token) != number for token, number in own.items()):
+            raise PlanError(
+                f"stage {stage.name}: the tokenizer of teacher {index}, {teacher.tokenizer}, gives other ids "
+                f"than the student's, {student.tokenizer}; distillation compares distributions over the same "
+                "tokens"
+            )
+    return teachers
+
+
 def _plan_rlvr(stage: RlvrStage, model: ModelSpec, seed: int) -> RlvrPlan:
+    grader = stage.rewards.grader
     try:
-        make_grader(stage.rewards.grader.name, **stage.rewards.grader.options)
+        if grader is not None:
+            make_grader(grader.name, **grader.options)
     except RewardError as error:
         raise PlanError(f"stage {stage.name}: {error}") from error
     encoder = PromptEncoder(model.tokenizer)
@@ -234,9 +284,10 @@ def _plan_rlvr(stage: RlvrStage, model: ModelSpec, seed: int) -> RlvrPlan:
 
 def _encode(rows: Sequence[Row], encoder: PromptEncoder, stage: RlvrStage) -> PromptSet:
     lacking = [row.origin for row in rows if row.reference is None]
-    if lacking and stage.rewards.grader.name in COMPARING_GRADERS:
+    grader = stage.rewards.grader
+    if lacking and grader is not None and grader.name in COMPARING_GRADERS:
         raise DataError(
-            f"{lacking[0]}: no reference for grader {stage.rewards.grader.name} to compare with "
+            f"{lacking[0]}: no reference for grader {grader.name} to compare with "
             f"({len(lacking)} of {len(rows)} rows have none); name its column with `reference:`"
         )
     encoded = encoder.encode_prompts(
@@ -249,26 +300,3 @@ def _encode(rows: Sequence[Row], encoder: PromptEncoder, stage: RlvrStage) -> Pr
         key = f"{row.domain}/{number}" if row.domain else f"{number}"
         prompts.append(Prompt(key=key, row=row, token_ids=ids))
     return PromptSet(prompts=tuple(prompts), dropped=encoded.dropped)
-
-
-def _digest(*parts: Iterable[bytes]) -> str:
-    """SHA-256, hexadecimal, of parts and where each ends."""
-    total = hashlib.sha256()
-    for part in itertools.chain(*parts):
-        total.update(len(part).to_bytes(8, "big") + part)
-    return total.hexdigest()
-
-
-def _model_files(model: ModelConfig) -> Iterator[bytes]:
-    """The configuration of a pretrained model; name, size and a sample of the bytes of its weights."""
-    if isinstance(model, PretrainedModel):
-        directory = Path(model.path)
-        yield (directory / "config.json").read_bytes()
-        for path in sorted(directory.glob("*.safetensors")):
-            size = path.stat().st_size
-            yield f"{path.name} {size}".encode()
-            # Other weights of one shape have one size. Blocks all over the file are read in a moment.
-            with path.open("rb") as file:
-                for start in range(0, size, max(SAMPLED_BLOCK, size // SAMPLED_BLOCKS)):
-                    file.seek(start)
-                    yield file.read(SAMPLED_BLOCK)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from roll_agentic import RowKind
 from roll_learners.algorithm import Algorithm
 from roll_learners.sample import Sample
 from roll_learners.update import StepResult
@@ -17,8 +18,10 @@ from roll_rewards import Score
 from roll_rollout import EngineLoad, GenerateRequest, WeightReceipt
 
 from roll_launch.config import EngineConfig, GraderConfig, LearnerConfig, OptimizerConfig
+from roll_launch.transports import SyncSpec
 
 if TYPE_CHECKING:
+    from roll_launch.episode_roles import EnvironmentSpec, EnvironmentWorker
     from roll_launch.side_roles import (
         CriticRole,
         CriticSpec,
@@ -79,6 +82,9 @@ class TrainerSpec:
     threads: int
     critics: CriticsSpec | None = None
     teachers: "tuple[TeacherSpec, ...]" = ()
+    samples: RowKind = "trajectory"
+    """What of an episode is one training sample."""
+    sync: SyncSpec = SyncSpec()
     resume: Path | None = None
     """A checkpoint whose weights, optimizer and random state to go on from; `model` is still the one that
     the stage began with, of which a reference policy is made."""
@@ -92,6 +98,9 @@ class ActorSpec:
     engine: EngineConfig
     max_context: int
     threads: int
+    sync: SyncSpec = SyncSpec()
+    record: Path | None = None
+    """Directory for a recording of what it generates; None makes none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +152,10 @@ class ScoredRollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedWeights:
-    """Weights ready to be fetched: PublishedWeights(version=4, checksum="9f..", update=<handle>)."""
+    """Weights ready to be fetched: PublishedWeights(version=4, checksum="xxh3-128:9f..", update=<handle>).
+
+    The handle is or stands for a `roll_rollout.sync.Publication`, or the update itself.
+    """
 
     version: int
     checksum: str
@@ -278,7 +290,7 @@ class Runtime(Protocol):
         ...
 
     async def start_reward_model(self, name: str, spec: "RewardModelSpec") -> "RewardModelRole":
-        """A reward model in a process of its own; one of the same name that is there already is ended first."""
+        """A reward model in a process of its own; one of the same name that is there is ended first."""
         ...
 
     async def start_actor(self, name: str, spec: ActorSpec) -> Actor:
@@ -287,6 +299,10 @@ class Runtime(Protocol):
 
     async def start_reward_worker(self, name: str, spec: RewardSpec) -> RewardWorker:
         """A reward worker; one of the same name that is there already is ended first."""
+        ...
+
+    async def start_environment_worker(self, name: str, spec: "EnvironmentSpec") -> "EnvironmentWorker":
+        """An environment worker; one of the same name that is there already is ended first."""
         ...
 
     async def stop_roles(self) -> None:

@@ -5,6 +5,7 @@ environment.json   versions, processors, platform
 metrics.jsonl      one line a step and stage
 tensorboard/       the same numbers as event files
 rollouts/          one JSONL file a stage, for people to read
+recordings/NAME/   every completion of a stage, for a replay, if rollout.record
 logs/              run.log, and those of the workers of a private Ray cluster
 stages/NAME/       checkpoints/step_N, model/ (Hugging Face directory), finished/ (what the stage came to)
 summary.json       how it ended
@@ -202,6 +203,9 @@ class RunDirectory:
 
     def rollouts(self, stage: str) -> Path:
         return self.root / rollouts_file(stage)
+
+    def recordings(self, stage: str) -> Path:
+        return self.root / "recordings" / stage
 
     def checkpoints(self, stage: str) -> Path:
         return self.stages / stage / "checkpoints"

@@ -1,14 +1,15 @@
 """Weights from the trainer to every replica, with a receipt from each and a probe of what arrived."""
 
 import asyncio
+from typing import Protocol
 
 import numpy as np
-from roll_rollout import GenerateRequest, SamplingParams
+from roll_rollout import EngineError, EngineUnavailable, GenerateRequest, SamplingParams
 
 from roll_launch.errors import RollLaunchError
 from roll_launch.failures import RoleDied
 from roll_launch.role_group import RoleGroup
-from roll_launch.roles import Actor, PublishedWeights, Trainer
+from roll_launch.roles import Actor, Handle, PublishedWeights
 from roll_launch.waits import Waits, listed
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
@@ -22,6 +23,18 @@ class WeightSyncError(RollLaunchError):
     """A replica does not hold the weights that the trainer published."""
 
 
+class Publisher(Protocol):
+    """Owns weights that engines generate with; every kind of trainer is one."""
+
+    async def publish(self, version: int) -> PublishedWeights:
+        """Exports the present weights as `version`."""
+        ...
+
+    async def probe(self, completion: Handle) -> float:
+        """How far a completion's log-probs are from those of the present weights."""
+        ...
+
+
 class WeightSync:
     """Publishes policy versions.
 
@@ -29,7 +42,8 @@ class WeightSync:
         trainer: Where the weights are trained.
         actors: The replicas. One that dies meanwhile is reported to them; its replacement goes through
             `bring_up`.
-        probe_ids: int32[P], a prompt of the data, continued by each replica after each sync.
+        probe_ids: int32[P], a prompt of the data, continued by each replica after each sync; None of
+            engines that generate with weights of their own.
         temperature: Of the stage's sampling, by which the learner divides too.
         tolerance: Of a probe, nats.
         waits: Of the run.
@@ -38,10 +52,10 @@ class WeightSync:
 
     def __init__(
         self,
-        trainer: Trainer,
+        trainer: Publisher,
         actors: RoleGroup[Actor],
         *,
-        probe_ids: np.ndarray,
+        probe_ids: np.ndarray | None,
         temperature: float,
         tolerance: float,
         waits: Waits,
@@ -55,6 +69,8 @@ class WeightSync:
         self._waits = waits
         self._deadline_s = deadline_s
         self._published: PublishedWeights | None = None
+        # Version that each replica acknowledged last.
+        self._held: dict[str, int] = {}
         # A replacement joins between two publications, never in the middle of one.
         self._turn = asyncio.Lock()
 
@@ -70,8 +86,9 @@ class WeightSync:
             weight_sync/replicas, and weight_sync/probe_diff, the greatest difference that a probe found.
 
         Raises:
-            WeightSyncError: A receipt names another version or other bytes, a probe disagrees with the
-                learner, or the exported bytes did not change although an update was applied.
+            WeightSyncError: A replica refused the weights, a receipt names another version or other bytes, a
+                probe disagrees with the learner, or the exported bytes did not change although an update was
+                applied.
             WaitExpired: Somebody did not answer in time; names who.
         """
         async with self._turn:
@@ -99,7 +116,7 @@ class WeightSync:
         found = [probe.result() for probe in probes.values()]
         differences = [difference for difference in found if difference is not None]
         metrics = {"weight_sync/replicas": float(len(differences))}
-        if differences:
+        if differences and self._probe_ids is not None:
             metrics["weight_sync/probe_diff"] = max(differences)
         return metrics
 
@@ -110,10 +127,11 @@ class WeightSync:
         keeps the next publication waiting no longer than the deadline of a publication.
 
         Raises:
-            WeightSyncError: The receipt names another version or other bytes.
+            WeightSyncError: It refused the weights, or the receipt names another version or other bytes.
             WaitExpired: There was no receipt in time.
         """
         async with self._turn:
+            self._held.pop(name, None)
             if self._published is None:
                 return
             async with self._waits.wait(f"weights of {name}", deadline_s=self._deadline_s):
@@ -125,10 +143,13 @@ class WeightSync:
         """The probe's difference; None if the replica died."""
         try:
             await self._deliver(name, actor, published)
-            difference = await self._probe(name, actor, published.version)
+            difference = 0.0
+            if self._probe_ids is not None:
+                difference = await self._probe(name, actor, published.version, self._probe_ids)
         except RoleDied as error:
             if error.role != name:
                 raise
+            self._held.pop(name, None)
             self._actors.lost(name, actor, str(error))
             return None
         finally:
@@ -136,19 +157,29 @@ class WeightSync:
         return difference
 
     async def _deliver(self, name: str, actor: Actor, published: PublishedWeights) -> None:
-        receipt = await actor.update_weights(published)
+        held = self._held.get(name)
+        try:
+            receipt = await actor.update_weights(published)
+        except EngineUnavailable:
+            raise
+        except EngineError as error:
+            holds = "still has the weights it started with" if held is None else f"still holds version {held}"
+            raise WeightSyncError(
+                f"{name} did not load version {published.version} and {holds}: {error}"
+            ) from error
+        self._held[name] = receipt.version
         if (receipt.version, receipt.checksum) != (published.version, published.checksum):
             raise WeightSyncError(
                 f"{name} acknowledged version {receipt.version} with checksum {receipt.checksum}; "
                 f"published was version {published.version} with checksum {published.checksum}"
             )
 
-    async def _probe(self, name: str, actor: Actor, version: int) -> float:
+    async def _probe(self, name: str, actor: Actor, version: int, prompt_ids: np.ndarray) -> float:
         """What the replica samples must have the learner's log-probs."""
         rollout = await actor.generate(
             GenerateRequest(
                 id=f"probe of version {version}",
-                prompt_ids=self._probe_ids,
+                prompt_ids=prompt_ids,
                 seed=version,
                 sampling=self._probe_sampling,
             )

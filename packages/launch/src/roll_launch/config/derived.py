@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from roll_launch.config.schema.agentic import AgenticStage
+from roll_launch.config.schema.distillation import DistillationStage
+from roll_launch.config.schema.preference import PreferenceStage
 from roll_launch.config.schema.run import RunConfig
-from roll_launch.config.schema.stages import RlvrStage, SftStage
+from roll_launch.config.schema.stages import RlvrStage, SftStage, StageConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,10 +21,10 @@ class Derived:
 
     Args:
         stage: Its name.
-        pipeline: "sft" or "rlvr".
+        pipeline: Such as "sft" or "rlvr".
         steps: Training steps.
         prompts_per_step: Rows in one step.
-        group_size: Completions of each; 1 in supervised stages.
+        group_size: Completions of each; 1 in supervised stages, 2 in those of pairs.
         samples_per_step: Their product.
         mini_batches: Samples of each optimizer step of one pass.
         epochs: Passes over a step's samples.
@@ -57,13 +60,13 @@ class Derived:
 
 def derive(config: RunConfig) -> list[Derived]:
     """The numbers of each stage, in order."""
-    return [_of_sft(stage) if isinstance(stage, SftStage) else _of_rlvr(stage) for stage in config.stages]
+    return [_of(stage) for stage in config.stages]
 
 
 def derived_rows(derived: Derived) -> list[tuple[str, str]]:
     """The numbers in words for a table: ("samples per step", "16 prompts x 8 responses = 128")."""
     d = derived
-    if d.pipeline == "sft":
+    if d.pipeline in ("sft", "preference", "distillation") and d.group_size == 1:
         samples = f"{d.samples_per_step:,}"
     else:
         samples = f"{d.prompts_per_step:,} prompts x {d.group_size:,} responses = {d.samples_per_step:,}"
@@ -91,11 +94,45 @@ def derived_rows(derived: Derived) -> list[tuple[str, str]]:
     return rows
 
 
-def evaluation_steps(stage: RlvrStage) -> tuple[int, ...]:
+def evaluation_steps(stage: RlvrStage | AgenticStage) -> tuple[int, ...]:
     """After which steps a stage is evaluated: 0, every so many, and the last; none without evaluation."""
     if stage.evaluation is None:
         return ()
     return (*range(0, stage.steps, stage.evaluation.every), stage.steps)
+
+
+def _of(stage: StageConfig) -> Derived:
+    if isinstance(stage, SftStage):
+        return _of_sft(stage)
+    if isinstance(stage, PreferenceStage | DistillationStage):
+        return _of_offline(stage)
+    return _of_rlvr(stage)
+
+
+def _of_offline(stage: PreferenceStage | DistillationStage) -> Derived:
+    pairs = isinstance(stage, PreferenceStage) and stage.objective.preset != "kto"
+    samples = stage.batch_size * (2 if pairs else 1)
+    evaluation = stage.evaluation
+    sampled = evaluation.generation if evaluation is not None else None
+    return Derived(
+        stage=stage.name,
+        pipeline=stage.pipeline,
+        steps=stage.steps,
+        prompts_per_step=stage.batch_size,
+        group_size=2 if pairs else 1,
+        samples_per_step=samples,
+        mini_batches=(samples,),
+        epochs=1,
+        optimizer_steps_per_step=1,
+        optimizer_steps=stage.steps,
+        total_samples=stage.steps * samples,
+        longest_sequence=stage.max_tokens,
+        tokens_per_step=samples * stage.max_tokens,
+        total_tokens=stage.steps * samples * stage.max_tokens,
+        micro_batches_per_step=_micro_batches((samples,), stage.max_tokens, stage.learner.micro_batch_tokens),
+        evaluations=() if evaluation is None else (*range(0, stage.steps, evaluation.every), stage.steps),
+        evaluation_samples=sampled.prompts if sampled is not None else 0,
+    )
 
 
 def _of_sft(stage: SftStage) -> Derived:
@@ -122,7 +159,7 @@ def _of_sft(stage: SftStage) -> Derived:
     )
 
 
-def _of_rlvr(stage: RlvrStage) -> Derived:
+def _of_rlvr(stage: RlvrStage | AgenticStage) -> Derived:
     rollout, learner = stage.rollout, stage.learner
     samples = rollout.prompts_per_step * rollout.group_size
     mini_batches = _even_parts(samples, learner.mini_batches)

@@ -9,7 +9,8 @@ import difflib
 import importlib.util
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -20,6 +21,7 @@ from roll_launch.architectures import ModelError, architecture
 from roll_launch.config.document import Document
 from roll_launch.config.nodes import KeyPath
 from roll_launch.config.problems import ConfigError, Problem, in_file_order
+from roll_launch.config.schema.agentic import AgenticStage, FunctionToolConfig, McpToolConfig
 from roll_launch.config.schema.data import (
     HfData,
     JsonlData,
@@ -29,10 +31,23 @@ from roll_launch.config.schema.data import (
     PythonData,
     ReasoningGymData,
 )
-from roll_launch.config.schema.engines import EngineConfig, TransformersEngineConfig
+from roll_launch.config.schema.distillation import DistillationStage, PolicyTeacherConfig, TeacherConfig
+from roll_launch.config.schema.engines import (
+    EngineConfig,
+    OpenaiEngineConfig,
+    ReplayEngineConfig,
+    ScriptedEngineConfig,
+    SglangEngineConfig,
+    TransformersEngineConfig,
+)
 from roll_launch.config.schema.model import ModelConfig, RandomModel, StageModel
+from roll_launch.config.schema.offline import OfflineEvaluationConfig
+from roll_launch.config.schema.preference import PreferenceStage
+from roll_launch.config.schema.rewards import RewardsConfig
 from roll_launch.config.schema.run import RunConfig
 from roll_launch.config.schema.stages import RlvrStage, StageConfig
+
+CALLABLE_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 
@@ -81,7 +96,13 @@ def _absences(config: RunConfig) -> Iterator[Absence]:
     for index, stage in enumerate(config.stages):
         path: KeyPath = ("stages", index)
         yield from _model(stage.model, (*path, "model"), prepared)
-        yield from _data(stage.data, (*path, "data"), prepared)
+        if isinstance(stage, AgenticStage):
+            yield from _environments(stage, (*path, "environments"))
+            yield from _engine(stage.rollout.engine, (*path, "rollout", "engine"))
+            if stage.critics is not None:
+                yield from _model(stage.critics.model, (*path, "critics", "model"), prepared)
+        else:
+            yield from _data(stage.data, (*path, "data"), prepared)
         limits[stage.name] = _positions(stage.model, limits)
         yield from _sequence(stage, path, limits[stage.name])
         if isinstance(stage, RlvrStage):
@@ -89,9 +110,34 @@ def _absences(config: RunConfig) -> Iterator[Absence]:
                 yield from _data(stage.evaluation.data, (*path, "evaluation", "data"), prepared)
             if stage.critics is not None:
                 yield from _model(stage.critics.model, (*path, "critics", "model"), prepared)
-            yield from _grader(stage, (*path, "rewards", "grader"))
+            yield from _rewards(stage.rewards, (*path, "rewards"), prepared)
+            yield from _teachers(stage.teachers, (*path, "teachers"), prepared)
             yield from _engine(stage.rollout.engine, (*path, "rollout", "engine"))
+        if isinstance(stage, DistillationStage):
+            yield from _teachers(stage.teachers, (*path, "teachers"), prepared)
+        if isinstance(stage, PreferenceStage | DistillationStage) and stage.evaluation is not None:
+            yield from _offline_evaluation(stage.evaluation, (*path, "evaluation"), prepared)
         yield from _device(stage.learner.device, (*path, "learner", "device"))
+
+
+def _offline_evaluation(
+    evaluation: OfflineEvaluationConfig, path: KeyPath, prepared: list[Path]
+) -> Iterator[Absence]:
+    if evaluation.data is not None:
+        yield from _data(evaluation.data, (*path, "data"), prepared)
+    sampled = evaluation.generation
+    if sampled is not None:
+        yield from _data(sampled.data, (*path, "generation", "data"), prepared)
+        yield from _rewards(sampled.rewards, (*path, "generation", "rewards"), prepared)
+        yield from _engine(sampled.engine, (*path, "generation", "engine"))
+
+
+def _teachers(
+    teachers: Sequence[TeacherConfig | PolicyTeacherConfig], path: KeyPath, prepared: list[Path]
+) -> Iterator[Absence]:
+    for index, teacher in enumerate(teachers):
+        yield from _model(teacher.model, (*path, index, "model"), prepared)
+        yield from _device(teacher.device, (*path, index, "device"))
 
 
 def _directory(directory: Path, path: KeyPath) -> Iterator[Absence]:
@@ -165,17 +211,46 @@ def _data(data: PromptDataConfig, path: KeyPath, prepared: list[Path]) -> Iterat
             yield _missing(data.path, (*path, "path"), "no such file")
 
 
-def _grader(stage: RlvrStage, path: KeyPath) -> Iterator[Absence]:
-    grader = stage.rewards.grader
-    if grader.name == "python":
-        yield from _module(str(grader.options["callable"]), (*path, "options", "callable"))
-    elif grader.name == "reasoning_gym":
-        yield from _extra("reasoning_gym", "reasoning-gym", (*path, "name"))
+def _rewards(rewards: RewardsConfig, path: KeyPath, prepared: list[Path]) -> Iterator[Absence]:
+    grader = rewards.grader
+    if grader is not None and grader.name == "python":
+        yield from _module(str(grader.options["callable"]), (*path, "grader", "options", "callable"))
+    elif grader is not None and grader.name == "reasoning_gym":
+        yield from _extra("reasoning_gym", "reasoning-gym", (*path, "grader", "name"))
+    for index, model in enumerate(rewards.models):
+        yield from _model(model.model, (*path, "models", index, "model"), prepared)
+        yield from _device(model.device, (*path, "models", index, "device"))
+
+
+def _environments(stage: AgenticStage, path: KeyPath) -> Iterator[Absence]:
+    """Modules of environments and of tools that are named by path."""
+    for index, environment in enumerate(stage.environments):
+        if CALLABLE_PATH.fullmatch(environment.name):
+            yield from _module(environment.name, (*path, index, "name"))
+        for place, tool in enumerate(environment.tools.offered if environment.tools is not None else ()):
+            if isinstance(tool, FunctionToolConfig):
+                yield from _module(tool.callable, (*path, index, "tools", "offered", place, "callable"))
+            elif isinstance(tool, McpToolConfig) and importlib.util.find_spec("mcp") is None:
+                hint = "pip install 'roll-agentic[mcp]'"
+                where = (*path, index, "tools", "offered", place, "tool")
+                yield Absence(path=where, message="needs mcp", hint=hint)
 
 
 def _engine(engine: EngineConfig, path: KeyPath) -> Iterator[Absence]:
     if isinstance(engine, TransformersEngineConfig):
         yield from _device(engine.device, (*path, "device"))
+    elif isinstance(engine, SglangEngineConfig | OpenaiEngineConfig):
+        if importlib.util.find_spec("httpx") is None:
+            hint = "pip install 'roll-rollout[http]'"
+            yield Absence(path=(*path, "kind"), message="needs httpx", got=engine.kind, hint=hint)
+    elif isinstance(engine, ReplayEngineConfig):
+        if not engine.path.exists():
+            yield _missing(engine.path, (*path, "path"), "no such recording")
+        elif engine.path.is_dir() and not any(engine.path.glob("*.jsonl")):
+            message = "holds no recording; a run makes one with rollout.record"
+            yield Absence(path=(*path, "path"), message=message, got=str(engine.path))
+    elif isinstance(engine, ScriptedEngineConfig):
+        yield from _module(engine.callable, (*path, "callable"))
     elif importlib.util.find_spec("vllm") is None:
         hint = "pip install 'roll-rollout[vllm]'; for CPUs: docs/engines.md"
         yield Absence(path=(*path, "kind"), message="needs vLLM", got=engine.kind, hint=hint)
@@ -233,7 +308,7 @@ def _declared(model: RandomModel) -> dict[str, object]:
 
 def _sequence(stage: StageConfig, path: KeyPath, limit: int | None) -> Iterator[Absence]:
     """Sequences longer than the model's positions."""
-    if isinstance(stage, RlvrStage):
+    if isinstance(stage, RlvrStage | AgenticStage):
         key: KeyPath = ("rollout", "sampling", "max_tokens")
         longest = stage.rollout.max_prompt_tokens + stage.rollout.sampling.max_tokens
         got = f"{stage.rollout.max_prompt_tokens} (max_prompt_tokens) + {stage.rollout.sampling.max_tokens}"

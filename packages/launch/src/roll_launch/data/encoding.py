@@ -157,6 +157,18 @@ class PromptEncoder:
             raise DataError(f"no sample is left: {dropped} were too long, {empty} had no response")
         return EncodedSamples(samples=tuple(kept), origins=tuple(origins), dropped=dropped, empty=empty)
 
+    def encode_each(self, rows: Iterable[Row]) -> Iterator[tuple[np.ndarray, np.ndarray] | None]:
+        """The sample of each row in order, of any length; None of a row without a response.
+
+        Raises:
+            DataError: as `supervised_tokens` does.
+        """
+        for row in self._encoded_together(rows):
+            try:
+                yield self.supervised_tokens(row)
+            except EmptyResponseError:
+                yield None
+
     def supervised_tokens(self, row: Row) -> tuple[np.ndarray, np.ndarray]:
         """The token ids and response mask of a sample to imitate: int32[N], bool[N].
 

@@ -37,7 +37,17 @@ def open_rows(data: PromptDataConfig) -> list[Row]:
     if isinstance(data, MixtureData):
         return [replace(row, domain=domain.name) for domain in data.domains for row in open_rows(domain.data)]
     names = Columns() if isinstance(data, ReasoningGymData) else data
-    rows = [normalise(raw, names) for raw in islice(_raw_rows(data), names.limit)]
+    return [normalise(raw, names) for raw in open_raw_rows(data)]
+
+
+def open_raw_rows(data: DataConfig) -> list[RawRow]:
+    """The rows of a data source as they are, in its order, at most `limit` of them.
+
+    Raises:
+        DataError: if the source cannot be read or is empty.
+    """
+    names = Columns() if isinstance(data, ReasoningGymData) else data
+    rows = list(islice(_raw_rows(data), names.limit))
     if not rows:
         raise DataError(f"{_named(data)} has no rows")
     return rows

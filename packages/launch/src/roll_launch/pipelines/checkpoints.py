@@ -3,14 +3,22 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from roll_launch import checkpoint_store as store
 from roll_launch.config import CheckpointConfig
 from roll_launch.pipelines.stage import RunContext
 from roll_launch.progress import CONFIG, PROGRESS, StageProgress
-from roll_launch.roles import Trainer
 from roll_launch.run_directory import METRICS_FILE
 from roll_launch.timing import PhaseTimes
+
+
+class Saving(Protocol):
+    """Whose weights a stage trains."""
+
+    async def save(self, directory: Path, *, state: bool) -> None:
+        """Writes a Hugging Face directory, with the optimizer's state beside it if `state`."""
+        ...
 
 
 class CheckpointSchedule:
@@ -30,7 +38,7 @@ class CheckpointSchedule:
         self,
         stage: str,
         config: CheckpointConfig,
-        trainer: Trainer,
+        trainer: Saving,
         context: RunContext,
         *,
         progress: Callable[[Mapping[str, int]], StageProgress],

@@ -1,10 +1,10 @@
-"""The two callbacks that a scheduler drives, bound to the actors and reward workers of a stage."""
+"""The callbacks that a scheduler drives, bound to the replicas of a stage and to those who score."""
 
 import asyncio
 import contextlib
 import itertools
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from roll_rewards import Score
@@ -21,55 +21,39 @@ from roll_scheduler import (
     VersionSpan,
 )
 
+from roll_launch.detached import detach
 from roll_launch.failures import RoleDied
+from roll_launch.pipelines.careful_calls import CarefulCalls, DiedAlone
 from roll_launch.pipelines.rollout_clock import RolloutClock
-from roll_launch.plan import Prompt
+from roll_launch.prompts import Prompt
 from roll_launch.role_group import RoleGroup
 from roll_launch.roles import SLOTS_PER_ACTOR, Actor, Handle, RewardWorker, Rollout, RolloutRecord
 
 PENDING_SHOWN = 5
-
-SECOND_CHANCES = 8
-"""Gradings that are repeated at once after their worker died; those under which another dies, one by one."""
 
 STOP_EVERY_S = 0.1
 
 RolloutBatch = Batch[Prompt, Handle, Score]
 
 
-class RolloutWork:
-    """Generates and grades single tickets.
+class ReplicaWork(ABC):
+    """Generates and scores single tickets on the replicas of a stage.
 
-    A dead replica or worker is reported to its group, which replaces it. The scheduler sends the tickets of a
-    lost replica out again by itself; a grading that was lost is repeated here.
+    A dead replica is reported to its group, which replaces it. The scheduler sends the tickets of a lost
+    replica out again by itself.
 
     Args:
         actors: The replicas.
-        workers: Reward workers; each completion goes to the next one.
-        sampling: For every request.
-        clock: Told when what is generated and graded.
+        clock: Told what is generated and graded when.
 
     Attributes:
         last_failure: Kind and message of the latest ticket that failed, or "".
     """
 
-    def __init__(
-        self,
-        actors: RoleGroup[Actor],
-        workers: RoleGroup[RewardWorker],
-        *,
-        sampling: SamplingParams,
-        clock: RolloutClock,
-    ) -> None:
+    def __init__(self, actors: RoleGroup[Actor], *, clock: RolloutClock) -> None:
         self._actors = actors
-        self._workers = workers
-        self._sampling = sampling
         self._clock = clock
         self._requests = itertools.count()
-        self._deaths: Counter[int] = Counter()
-        self._under_way: Counter[RewardWorker] = Counter()
-        self._died_with: dict[RewardWorker, int] = {}
-        self._lanes = (contextlib.nullcontext(), asyncio.Semaphore(SECOND_CHANCES), asyncio.Semaphore(1))
         self.last_failure = ""
 
     async def slots(self) -> dict[str, int]:
@@ -89,6 +73,78 @@ class RolloutWork:
 
         with self._actors.told(lost, joined):
             yield
+
+    @abstractmethod
+    async def generate(self, ticket: Ticket, prompt: Prompt, replica: str) -> Generated[Handle]:
+        """What one ticket asks for.
+
+        Raises:
+            TicketFailed: There is no result.
+        """
+
+    async def generate_part(
+        self, ticket: Ticket, prompt: Prompt, replica: str, part: Part[Handle]
+    ) -> Generated[Handle]:
+        """As much of it as there is when it is to stop; work that cannot stop is done whole."""
+        return await self.generate(ticket, prompt, replica)
+
+    @abstractmethod
+    async def grade(self, ticket: Ticket, prompt: Prompt, completion: Handle) -> Graded[Score]:
+        """The score of what was generated.
+
+        Raises:
+            TicketFailed: There is no verdict.
+        """
+
+    def evaluation_metrics(self, batch: RolloutBatch) -> dict[str, float]:
+        """What an evaluation says beyond accuracy and lengths."""
+        return {}
+
+    @staticmethod
+    def pending(scheduler: RolloutScheduler[Prompt, Handle, Score]) -> Callable[[], str]:
+        """Describes the oldest tickets of `scheduler`, for the watchdog."""
+
+        def describe() -> str:
+            tickets = scheduler.pending_count()
+            shown = [
+                f"group {late.ticket.group} member {late.ticket.member} {late.state} for {late.age_s:.0f} s"
+                + (f" on {late.replica}" if late.replica else "")
+                for late in scheduler.pending(most=PENDING_SHOWN)
+            ]
+            more = tickets - len(shown)
+            return f"{tickets} tickets: " + "; ".join(shown) + (f"; and {more} more" if more else "")
+
+        return describe
+
+    def _failed(self, kind: str, message: str) -> TicketFailed:
+        self.last_failure = f"{kind}: {message}"
+        return TicketFailed(kind, message)
+
+
+class RolloutWork(ReplicaWork):
+    """Generates and grades completions.
+
+    A dead reward worker is replaced by its group like a replica; the grading that was lost is repeated here.
+
+    Args:
+        actors: The replicas.
+        workers: Reward workers; each completion goes to the next one.
+        sampling: For every request.
+        clock: Told what is generated and graded when.
+    """
+
+    def __init__(
+        self,
+        actors: RoleGroup[Actor],
+        workers: RoleGroup[RewardWorker],
+        *,
+        sampling: SamplingParams,
+        clock: RolloutClock,
+    ) -> None:
+        super().__init__(actors, clock=clock)
+        self._workers = workers
+        self._careful = CarefulCalls(workers)
+        self._sampling = sampling
 
     async def generate(self, ticket: Ticket, prompt: Prompt, replica: str) -> Generated[Handle]:
         """One completion.
@@ -165,7 +221,7 @@ class RolloutWork:
             raise self._failed("replica", str(error)) from error
         except asyncio.CancelledError:
             # The engine must not go on with what nobody waits for; the abort itself is not waited for.
-            _detach(actor.abort(request.id))
+            detach(actor.abort(request.id))
             raise
 
     async def grade(self, ticket: Ticket, prompt: Prompt, completion: Handle) -> Graded[Score]:
@@ -177,32 +233,17 @@ class RolloutWork:
         Raises:
             TicketFailed: The grader gave no verdict.
         """
-        while True:
-            lane = self._lanes[min(self._deaths[ticket.seed], len(self._lanes) - 1)]
-            async with lane:
-                name, worker = await self._workers.next()
-                self._under_way[worker] += 1
-                try:
-                    score = await worker.grade(completion, prompt.row.reference, prompt.columns)
-                    break
-                except RoleDied as error:
-                    self._workers.lost(name, worker, str(error))
-                    # Counted when the first of them hears of the death; the others leave one by one.
-                    alone = self._died_with.setdefault(worker, self._under_way[worker]) == 1
-                finally:
-                    self._under_way[worker] -= 1
-            self._deaths[ticket.seed] += 1
-            if alone:
-                raise self._failed("reward_worker", f"{name} died while it graded ticket {ticket.id} alone")
-        self._deaths.pop(ticket.seed, None)
+        try:
+            score = await self._careful.call(
+                ticket.seed, lambda worker: worker.grade(completion, prompt.row.reference, prompt.columns)
+            )
+        except DiedAlone as error:
+            what = f"{error} while it graded ticket {ticket.id} alone"
+            raise self._failed("reward_worker", what) from error
         self._clock.graded()
         if score.failure is not None:
             raise self._failed(f"reward_{score.failure.kind}", score.failure.message)
         return Graded(score=score, value=score.value)
-
-    def _failed(self, kind: str, message: str) -> TicketFailed:
-        self.last_failure = f"{kind}: {message}"
-        return TicketFailed(kind, message)
 
     async def record(self, path: Path, records: Sequence[RolloutRecord], *, offset: int) -> int:
         """Writes rollouts down from byte `offset` on; returns where they end."""
@@ -212,22 +253,6 @@ class RolloutWork:
                 return await worker.record(path, records, offset=offset)
             except RoleDied as error:
                 self._workers.lost(name, worker, str(error))
-
-    @staticmethod
-    def pending(scheduler: RolloutScheduler[Prompt, Handle, Score]) -> Callable[[], str]:
-        """Describes the oldest tickets of `scheduler`, for the watchdog."""
-
-        def describe() -> str:
-            tickets = scheduler.pending_count()
-            shown = [
-                f"group {late.ticket.group} member {late.ticket.member} {late.state} for {late.age_s:.0f} s"
-                + (f" on {late.replica}" if late.replica else "")
-                for late in scheduler.pending(most=PENDING_SHOWN)
-            ]
-            more = tickets - len(shown)
-            return f"{tickets} tickets: " + "; ".join(shown) + (f"; and {more} more" if more else "")
-
-        return describe
 
 
 def sampled_after(versions: Sequence[tuple[int, int]], tokens: int) -> tuple[VersionSpan, ...]:
@@ -249,19 +274,3 @@ def sampled_after(versions: Sequence[tuple[int, int]], tokens: int) -> tuple[Ver
 def members_of(batch: RolloutBatch) -> list[Member[Handle, Score]]:
     """The members of all groups, in order of group and member."""
     return [member for group in batch.groups for member in group.members]
-
-
-_detached: set["asyncio.Task[None]"] = set()
-
-
-def _detach(work: Coroutine[object, object, None]) -> None:
-    """Runs `work` beside the caller and keeps it alive until it ends."""
-    task = asyncio.get_running_loop().create_task(work)
-    _detached.add(task)
-    task.add_done_callback(_forget)
-
-
-def _forget(task: "asyncio.Task[None]") -> None:
-    _detached.discard(task)
-    if not task.cancelled():
-        task.exception()

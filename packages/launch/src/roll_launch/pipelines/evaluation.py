@@ -4,9 +4,10 @@ import numpy as np
 from roll_scheduler import RolloutScheduler, SchedulerPolicy
 
 from roll_launch.errors import RollLaunchError
-from roll_launch.pipelines.collection import RolloutWork, members_of
+from roll_launch.pipelines.collection import ReplicaWork, members_of
 from roll_launch.pipelines.scheduling import evaluation_policy
-from roll_launch.plan import PromptSet, RlvrPlan
+from roll_launch.plan import PolicyPlan
+from roll_launch.prompts import PromptSet
 from roll_launch.seeds import derived_seed
 from roll_launch.waits import Waits
 
@@ -30,7 +31,7 @@ class Evaluation:
     def __init__(
         self,
         prompts: PromptSet,
-        work: RolloutWork,
+        work: ReplicaWork,
         policy: SchedulerPolicy,
         *,
         seed: int,
@@ -45,7 +46,7 @@ class Evaluation:
         self._deadline_s = deadline_s
 
     @classmethod
-    def of(cls, plan: RlvrPlan, work: RolloutWork, waits: Waits) -> "Evaluation | None":
+    def of(cls, plan: PolicyPlan, work: ReplicaWork, waits: Waits) -> "Evaluation | None":
         """The evaluation that a stage plans; None if it holds no prompts out."""
         if plan.heldout is None:
             return None
@@ -105,4 +106,5 @@ class Evaluation:
             "eval/failures": float(sum(batch.failures.values())),
             "eval/response_length/mean": float(lengths.mean()),
             "eval/response_length/max": float(lengths.max()),
+            **self._work.evaluation_metrics(batch),
         }

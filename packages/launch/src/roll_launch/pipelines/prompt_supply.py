@@ -5,7 +5,7 @@ The RLVR pipeline makes one a stage; its scheduler takes the prompts and tells i
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from roll_scheduler import (
     Curriculum,
@@ -18,7 +18,36 @@ from roll_scheduler import (
 )
 
 from roll_launch.config import CurriculumConfig, DomainConfig, MixtureData
-from roll_launch.plan import Prompt, RlvrPlan
+from roll_launch.plan import RlvrPlan
+from roll_launch.prompts import Prompt
+
+
+class Supply(Protocol):
+    """Prompts without end, as a scheduler takes them."""
+
+    def __iter__(self) -> Iterator[Prompt]: ...
+
+    def __next__(self) -> Prompt: ...
+
+    def traits(self, prompt: Prompt) -> PromptTraits:
+        """What the scheduler may know of a prompt."""
+        ...
+
+    def domain(self, prompt: Prompt) -> str:
+        """Where it comes from."""
+        ...
+
+    def observe(self, prompt: Prompt, values: Sequence[float]) -> None:
+        """The scores of a group that ended."""
+        ...
+
+    def state(self, first: int) -> dict[str, Any]:
+        """What a resume at occurrence `first` needs, as JSON."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """What there is to say of it."""
+        ...
 
 
 class PromptSupply:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from roll_launch.pipelines.collection import RolloutBatch, members_of
-from roll_launch.plan import Prompt
+from roll_launch.prompts import Prompt
 
 HEAD, TAIL = 40, 20
 """Characters of a prompt that are shown; prompts of one template differ at the end."""

@@ -16,13 +16,13 @@ from roll_scheduler import (
     ZeroSpread,
 )
 
-from roll_launch.config import FiltersConfig, RlvrStage
+from roll_launch.config import AgenticStage, FiltersConfig, RlvrStage, longest_episode_s
 
 FEWEST_FAILURES = 16
 """A batch may always have so many failed attempts; larger ones half as many as they have tickets."""
 
 
-def training_policy(stage: RlvrStage) -> SchedulerPolicy:
+def training_policy(stage: RlvrStage | AgenticStage) -> SchedulerPolicy:
     """Batches of `prompts_per_step` groups."""
     rollout, extra, asynchrony = stage.rollout, stage.rollout.over_provision, stage.rollout.asynchrony
     over_provision = None
@@ -53,12 +53,12 @@ def training_policy(stage: RlvrStage) -> SchedulerPolicy:
     return replace(policy, max_staleness=asynchrony.max_staleness, stale=asynchrony.stale, partial=partial)
 
 
-def evaluation_policy(stage: RlvrStage, prompts: int) -> SchedulerPolicy:
+def evaluation_policy(stage: RlvrStage | AgenticStage, prompts: int) -> SchedulerPolicy:
     """One batch of all held-out prompts, in groups of one."""
     return _policy(stage, groups=prompts, group_size=1, at_once=prompts)
 
 
-def _at_once(stage: RlvrStage) -> int:
+def _at_once(stage: RlvrStage | AgenticStage) -> int:
     """Tickets that may be under way at a time."""
     rollout, extra = stage.rollout, stage.rollout.over_provision
     groups, members = float(rollout.prompts_per_step), rollout.group_size
@@ -71,27 +71,37 @@ def _at_once(stage: RlvrStage) -> int:
     return math.ceil(groups) * members
 
 
-def _policy(stage: RlvrStage, *, groups: int, group_size: int, at_once: int) -> SchedulerPolicy:
-    rollout, rewards, adaptive = stage.rollout, stage.rewards, stage.rewards.adaptive_deadline
+def _policy(
+    stage: RlvrStage | AgenticStage, *, groups: int, group_size: int, at_once: int
+) -> SchedulerPolicy:
+    rollout = stage.rollout
     # The scheduler's clocks run while a ticket waits in an engine's or a worker's queue, so they allow for as
     # many rounds as the queue may hold, and for one of its own. They also allow for a process that hangs to
     # be found out and replaced, which saves the retries of all that were waiting for it.
     finding_out = stage.health.every_s + stage.health.answer_s
-    generating = math.ceil(at_once / (rollout.engine.max_batch * rollout.replicas))
-    grading = math.ceil(at_once / (rewards.concurrency * rewards.workers))
-    return SchedulerPolicy(
+    policy = SchedulerPolicy(
         groups_per_batch=groups,
         group_size=group_size,
         min_members=min(2, group_size),
         retries=rollout.retries,
-        generate_deadline_s=rollout.generate_deadline_s * max(1, generating) + finding_out,
+        max_failures=max(FEWEST_FAILURES, at_once // 2),
+        router=rollout.scheduling.router,
+        weigh_health=rollout.scheduling.weigh_health,
+    )
+    generating = max(1, math.ceil(at_once / (rollout.engine.max_batch * rollout.replicas)))
+    if isinstance(stage, AgenticStage):
+        places = stage.episodes.workers * min(each.concurrency for each in stage.environments)
+        playing = max(generating, math.ceil(at_once / places))
+        return replace(policy, generate_deadline_s=longest_episode_s(stage) * playing + finding_out)
+    rewards, adaptive = stage.rewards, stage.rewards.adaptive_deadline
+    grading = math.ceil(at_once / (rewards.concurrency * rewards.workers))
+    return replace(
+        policy,
+        generate_deadline_s=rollout.generate_deadline_s * generating + finding_out,
         grade_deadline_s=rewards.deadline_s * (1 + grading) + finding_out,
         adaptive_grading=None
         if adaptive is None
         else AdaptiveDeadline(least_s=adaptive.least_s, factor=adaptive.factor, most_s=adaptive.most_s),
-        max_failures=max(FEWEST_FAILURES, at_once // 2),
-        router=rollout.scheduling.router,
-        weigh_health=rollout.scheduling.weigh_health,
     )
 
 

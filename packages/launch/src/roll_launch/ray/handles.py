@@ -50,14 +50,18 @@ class RayTrainer:
     def __init__(self, actor: Remote) -> None:
         self._actor = actor
 
-    async def start(self, spec: TrainerSpec) -> None:
-        await answer("trainer", "start", self._actor.start.remote(spec))
+    async def start(self, spec: TrainerSpec, critics: Sequence[Handle] = ()) -> None:
+        await answer("trainer", "start", self._actor.start.remote(spec, list(critics)))
 
-    async def policy_step(self, samples: Sequence[ScoredRollout]) -> StepResult:
+    async def policy_step(
+        self, samples: Sequence[ScoredRollout], teachers: Sequence[Handle] = ()
+    ) -> StepResult:
         reference = self._actor.policy_step.remote(
             [sample.completion for sample in samples],
             [sample.reward for sample in samples],
             [sample.group for sample in samples],
+            [sample.domain for sample in samples],
+            list(teachers),
         )
         return await answer("trainer", "policy_step", reference)
 
@@ -87,8 +91,18 @@ class RayActor:
         self._name = name
         self._actor = actor
 
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._name
+
+    @property
+    def remote(self) -> Remote:
+        """What environment workers call it by."""
+        return self._actor
+
     async def start(self, spec: ActorSpec) -> None:
-        await answer(self._name, "start", self._actor.start.remote(spec))
+        await answer(self._name, "start", self._actor.start.remote(self._name, spec))
 
     async def generate(self, request: GenerateRequest, partial: Handle | None = None) -> Rollout:
         facts, completion = self._actor.generate.remote(request, partial)
@@ -120,6 +134,10 @@ class RayRewardWorker:
             self._name, "grade", self._actor.grade.remote(completion, reference, dict(columns))
         )
 
+    async def serve_models(self, models: Mapping[str, Sequence[Handle]]) -> None:
+        reference = self._actor.serve_models.remote({name: list(each) for name, each in models.items()})
+        await answer(self._name, "serve_models", reference)
+
     async def record(self, path: Path, records: Sequence[RolloutRecord], *, offset: int) -> int:
         completions = [record.completion for record in records]
         return await answer(
@@ -136,20 +154,21 @@ async def answer(role: str, method: str, reference: Awaitable[Result]) -> Result
     Raises:
         EngineError: As the engine raised it; the driver treats it as the failure of one request.
         RoleDied: The actor's process is gone.
-        RoleError: The call raised anything else; carries the worker's traceback.
+        RoleError: The call raised anything else; carries the worker's traceback. What the worker itself says
+            of a role that it asked is raised as it is.
     """
     try:
         return await reference
     except RayTaskError as error:
         cause = error.cause if isinstance(error.cause, BaseException) else None
-        if isinstance(cause, EngineError):
+        if isinstance(cause, EngineError | RoleError):
             raise cause from None
         said = f"{type(cause).__name__}: {cause}" if cause is not None else str(error).splitlines()[-1]
         raise RoleError(role, method, said, detail=COLOUR.sub("", str(error))) from None
     except DEATHS as error:
-        raise RoleDied(role, method, _why_it_died(error)) from None
+        raise RoleDied(role, method, why_it_died(error)) from None
     except RayError as error:
-        raise RoleError(role, method, f"{type(error).__name__}: {_why_it_died(error)}") from None
+        raise RoleError(role, method, f"{type(error).__name__}: {why_it_died(error)}") from None
 
 
 def kill(actor: Remote) -> None:
@@ -157,7 +176,7 @@ def kill(actor: Remote) -> None:
     ray.kill(actor)
 
 
-def _why_it_died(error: RayError) -> str:
+def why_it_died(error: RayError) -> str:
     """Ray's message in one line, without its advice."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "exit" in line.lower() or "killed" in line.lower() or "OOM" in line]

@@ -3,30 +3,56 @@
 import asyncio
 import os
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import torch
-from roll_rollout import Engine
+from roll_rollout import Engine, RecordingEngine
 from roll_rollout.transformers_engine import TransformersEngine
 from transformers.utils.logging import disable_progress_bar
 
-from roll_launch.config import TransformersEngineConfig, VllmEngineConfig
+from roll_launch.config import (
+    OpenaiEngineConfig,
+    ReplayEngineConfig,
+    ScriptedEngineConfig,
+    SglangEngineConfig,
+    TransformersEngineConfig,
+    VllmEngineConfig,
+)
 from roll_launch.models import load_model, load_tokenizer, save_pretrained
 from roll_launch.roles import ActorSpec, ModelSpec
+from roll_launch.workers.engines_elsewhere import replay_engine, scripted_engine, start_openai, start_sglang
 
 
 async def start_engine(spec: ActorSpec, executor: Executor) -> Engine:
     """The engine of `spec`, with the weights that its model spec names; it computes on `executor`, if it
-    computes in this process."""
+    computes in this process. What it generates is written down where `spec` says."""
+    engine = await _started(spec, executor)
+    if spec.record is None:
+        return engine
+    # One file a start, in the order of the starts: what a replacement adds is not mixed into what was there.
+    return RecordingEngine(engine, spec.record / f"{time.time_ns():020d}-{os.getpid()}.jsonl")
+
+
+async def _started(spec: ActorSpec, executor: Executor) -> Engine:
+    config = spec.engine
+    if isinstance(config, SglangEngineConfig):
+        return await start_sglang(spec, config)
+    if isinstance(config, OpenaiEngineConfig):
+        return await start_openai(spec, config)
+    if isinstance(config, ReplayEngineConfig):
+        return replay_engine(config)
+    if isinstance(config, ScriptedEngineConfig):
+        return scripted_engine(spec, config)
     torch.set_num_threads(spec.threads)
     disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it without annotations
-    if isinstance(spec.engine, VllmEngineConfig):
-        return await _start_vllm(spec, spec.engine)
+    if isinstance(config, VllmEngineConfig):
+        return await _start_vllm(spec, config)
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(executor, _build_transformers, spec, spec.engine, executor)
+    return await loop.run_in_executor(executor, _build_transformers, spec, config, executor)
 
 
 def _build_transformers(

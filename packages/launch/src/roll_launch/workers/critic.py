@@ -31,7 +31,7 @@ class SavedCritic(Critic, Protocol):
 
 
 class CriticWorker:
-    """A critic in this process; `roll_learners.Critic`. Methods block; call them from one thread at a time."""
+    """A `roll_learners.Critic` in this process. Methods block; call them from one thread at a time."""
 
     def __init__(self, spec: CriticSpec, *, alone: bool = False) -> None:
         """Builds the model.

@@ -1,6 +1,6 @@
 """The work of a trainer of given rows: preferences, distillation, or a reward model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from roll_learners import (
     LearnerError,
     LocalLearner,
     LocalScorer,
+    LogprobSource,
     Pair,
     Preference,
     TopLogits,
@@ -22,7 +23,8 @@ from roll_learners import (
 )
 from roll_learners.sample import Sample
 from roll_learners.update import StepResult
-from roll_rollout import Completion, WeightUpdate
+from roll_rollout import Completion
+from roll_rollout.sync import ObjectStore, Publication
 
 from roll_launch.models import load_model
 from roll_launch.side_roles import OfflineSpec
@@ -54,10 +56,10 @@ class PreferenceTask:
 
     def __init__(self, spec: OfflineSpec, rule: Preference, learner: LocalLearner) -> None:
         self._rule, self._learner = rule, learner
-        self._reference: KeptLogprobs | LocalScorer | None = None
+        self._reference: LogprobSource | None = None
         if rule.needs_reference:
-            scorer = _reference(spec)
-            self._reference = KeptLogprobs(scorer) if spec.once else scorer
+            source = _reference(spec, learner)
+            self._reference = KeptLogprobs(source) if spec.once else source
 
     def prepare(self, samples: Sequence[Sample], last: bool) -> None:
         """See `OfflineTask`."""
@@ -86,7 +88,7 @@ class KtoTask:
     """Single responses that are desirable or not."""
 
     def __init__(self, spec: OfflineSpec, rule: Kto, learner: LocalLearner) -> None:
-        self._rule, self._learner, self._reference = rule, learner, _reference(spec)
+        self._rule, self._learner, self._reference = rule, learner, _reference(spec, learner)
 
     def prepare(self, samples: Sequence[Sample], last: bool) -> None:
         """Nothing: the baseline pairs prompts with responses anew in every step."""
@@ -148,9 +150,11 @@ class DistillationTask:
 class OfflineWorker:
     """Trains a policy on given rows. Methods block; call them from one thread at a time."""
 
-    def __init__(self, spec: OfflineSpec) -> None:
-        self._trainer = TrainerWorker(spec.trainer)
+    def __init__(self, spec: OfflineSpec, store: ObjectStore | None = None) -> None:
+        self._trainer = TrainerWorker(spec.trainer, store=store)
         learner = self._trainer.learner
+        if not isinstance(learner, LocalLearner):
+            raise TypeError(f"{type(learner).__name__} does not train on given rows")
         rule = spec.rule
         if isinstance(rule, Preference):
             self._task: OfflineTask = PreferenceTask(spec, rule, learner)
@@ -162,7 +166,7 @@ class OfflineWorker:
             raise TypeError(f"{type(rule).__name__} trains no policy")
         self.prepare, self.step, self.evaluate = self._task.prepare, self._task.step, self._task.evaluate
 
-    def publish(self, version: int) -> tuple[WeightUpdate, str]:
+    def publish(self, version: int) -> tuple[Publication, str]:
         """See `TrainerWorker`."""
         return self._trainer.publish(version)
 
@@ -179,12 +183,18 @@ class OfflineWorker:
         return self._trainer.peak_rss_gb()
 
 
-def offline_worker(spec: OfflineSpec) -> "OfflineWorker | RewardModelTrainer":
-    """The worker for what `spec` computes."""
-    made: Callable[[OfflineSpec], OfflineWorker | RewardModelTrainer] = (
-        OfflineWorker if isinstance(spec.rule, Preference | Kto | Distillation) else RewardModelTrainer
-    )
-    return made(spec)
+def offline_worker(
+    spec: OfflineSpec, store: ObjectStore | None = None
+) -> "OfflineWorker | RewardModelTrainer":
+    """The worker for what `spec` computes.
+
+    Args:
+        spec: Of the trainer.
+        store: Of the runtime, for weights that are published; None if it has none.
+    """
+    if isinstance(spec.rule, Preference | Kto | Distillation):
+        return OfflineWorker(spec, store)
+    return RewardModelTrainer(spec)
 
 
 def pairs_of(samples: Sequence[Sample]) -> list[Pair]:
@@ -201,9 +211,13 @@ def weighted_rewards(metrics: dict[str, float], beta: float) -> dict[str, float]
     }
 
 
-def _reference(spec: OfflineSpec) -> LocalScorer:
-    """The model that the stage began with."""
-    learner = spec.trainer.learner
+def _reference(spec: OfflineSpec, learner: LocalLearner) -> LogprobSource:
+    """The model that the stage began with; with an adapter it is the learner's own without it."""
+    if learner.adapter is not None:
+        return learner.reference()
+    settings = spec.trainer.learner
     return LocalScorer(
-        load_model(spec.trainer.model), micro_batch_tokens=learner.micro_batch_tokens, device=learner.device
+        load_model(spec.trainer.model),
+        micro_batch_tokens=settings.micro_batch_tokens,
+        device=settings.device,
     )

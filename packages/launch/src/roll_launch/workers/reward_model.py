@@ -14,7 +14,8 @@ from roll_launch.architectures import ModelError
 from roll_launch.side_roles import OfflineSpec, RewardModelSpec
 
 if TYPE_CHECKING:
-    from roll_rollout import Completion, WeightUpdate
+    from roll_rollout import Completion
+    from roll_rollout.sync import Publication
     from transformers import PreTrainedModel
 
     from roll_launch.models import ModelSource
@@ -82,7 +83,7 @@ class RewardModelTrainer:
 
         return _as_actor(reward_model_metrics(self._critic, pairs_of(samples), margin=self._margin))
 
-    def publish(self, version: int) -> "tuple[WeightUpdate, str]":
+    def publish(self, version: int) -> "tuple[Publication, str]":
         """Never asked for: no engine runs a reward model."""
         raise TypeError("a reward model is not published to engines")
 
@@ -184,7 +185,8 @@ def load_reward_model(path: Path, *, dtype: str) -> "PreTrainedModel":
         model: PreTrainedModel = load(path, dtype=getattr(torch, dtype), local_files_only=True)
     # The boundary to transformers: a broken directory raises whatever the loader of its format runs into.
     except Exception as error:
-        raise ModelError(f"cannot load the reward model in {path}: {type(error).__name__}: {error}") from error
+        said = f"{type(error).__name__}: {error}"
+        raise ModelError(f"cannot load the reward model in {path}: {said}") from error
     model.train(False)
     return model
 

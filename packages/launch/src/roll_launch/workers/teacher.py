@@ -1,4 +1,4 @@
-"""A teacher's work: its distributions over tokens that are given, or its log-probs of those that were sampled.
+"""A teacher's work: its distributions over given tokens, or its log-probs of those that were sampled.
 
 In the trainer's process it is called directly; as a role of its own it lives in an actor, or on a thread.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
-from roll_learners import DistillationTeacher, LocalScorer, Teacher, TopLogits
+from roll_learners import DistillationTeacher, LocalScorer, LogprobSource, Teacher, TopLogits
 from roll_learners.sample import Sample
 from roll_rollout import Completion
 from torch import Tensor
@@ -135,8 +135,8 @@ class GivenLogprobs:
 class KeptLogprobs:
     """`roll_learners.LogprobSource` that computes each sample once, and lets go of its model when told."""
 
-    def __init__(self, source: LocalScorer) -> None:
-        self._source: LocalScorer | None = source
+    def __init__(self, source: LogprobSource) -> None:
+        self._source: LogprobSource | None = source
         self._columns: dict[bytes, npt.NDArray[np.floating]] = {}
 
     def logprobs(self, samples: Sequence[Sample]) -> list[npt.NDArray[np.floating]]:

@@ -74,8 +74,8 @@ class _Preset(_Partial):
             ]
             yield Finding(path=(alone[0],) if alone else (), message=together)
             return
-        # Of critics and teachers the stage knows.
-        needs = self.algorithm().needs - {"critic", "teacher"}
+        # Of critics, teachers and turns the stage knows.
+        needs = self.algorithm().needs - {"critic", "teacher", "turn_states"}
         if needs:
             yield Finding(
                 path=("advantage",) if "advantage" in overrides else ("preset",),

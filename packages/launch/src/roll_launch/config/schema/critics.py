@@ -25,8 +25,8 @@ class CriticsConfig(Section):
     optimizer: OptimizerConfig = Field(description="AdamW and its schedule, of each.")
     placement: Literal["trainer", "own"] = Field(
         default="trainer",
-        description="`trainer`: in the trainer's process, one after the other; `own`: each in a process of its"
-        " own, where they learn beside each other and, where the algorithm lets them, beside the policy.",
+        description="`trainer`: in the trainer's process, one after the other; `own`: each in a process of"
+        " its own, where they learn beside each other and, where the algorithm lets them, beside the policy.",
     )
     threads: Threads | None = Field(
         default=None, description="CPU threads of each in a process of its own; null shares the processors."

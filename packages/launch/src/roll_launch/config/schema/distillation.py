@@ -47,7 +47,7 @@ class TeacherConfig(_Teacher):
 
 
 class PolicyTeacherConfig(_Teacher):
-    """A teacher of on-policy distillation: its log-probs of what the policy sampled are (part of) the reward."""
+    """A teacher of on-policy distillation: its log-probs of what the policy sampled are a reward."""
 
     coef: Weight = Field(
         default=1.0,
@@ -89,8 +89,8 @@ class DistillationConfig(Section):
     )
     top_mass: Literal["renormalised", "student_full"] = Field(
         default="renormalised",
-        description="With top_k: `renormalised` takes both over those tokens alone, `student_full` the student"
-        " over the whole vocabulary.",
+        description="With top_k: `renormalised` takes both over those tokens alone, `student_full` the"
+        " student over the whole vocabulary.",
     )
     vocabulary: Count | None = Field(
         default=None,
@@ -137,8 +137,8 @@ class DistillationStage(Section):
     objective: DistillationConfig = Field(default=DistillationConfig(), description="What is computed.")
     teacher_logits: Literal["once", "every_step"] = Field(
         default="every_step",
-        description="When teachers compute: at `every_step`, or `once` for each row, of which the top_k logits"
-        " then stay in memory (8 x top_k bytes a token and teacher).",
+        description="When teachers compute: at `every_step`, or `once` for each row, of which the top_k"
+        " logits then stay in memory (8 x top_k bytes a token and teacher).",
     )
     learner: SupervisedLearnerConfig = Field(description="How the student is trained.")
     steps: Count = Field(

@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
+from roll_learners.errors import LearnerError
+from roll_learners.fsdp2.layout import Layout
 
 from roll_launch.config.schema.kinds import Count, Device, NonNegative, Threads
 from roll_launch.config.section import Finding, Section
 
+Precision = Literal["float32", "bfloat16"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -53,6 +56,39 @@ class OptimizerConfig(Section):
             )
 
 
+class LoraConfig(Section):
+    """An adapter that is trained in place of the model's weights."""
+
+    rank: Count = Field(
+        default=16, description="Inner width of its matrices.", json_schema_extra={"also": ["r", "lora_rank"]}
+    )
+    alpha: float = Field(
+        default=32.0,
+        gt=0,
+        description="Their product is scaled by alpha / rank.",
+        json_schema_extra={"also": ["lora_alpha"]},
+    )
+    target_modules: tuple[str, ...] = Field(
+        default=("all-linear",),
+        min_length=1,
+        description="Linear layers that get one, by the ends of their names; all-linear is all but the head.",
+        json_schema_extra={"also": ["lora_target"]},
+    )
+    rank_stabilised: bool = Field(
+        default=False,
+        description="Scale by alpha / sqrt(rank).",
+        json_schema_extra={"also": ["use_rslora"]},
+    )
+
+    def findings(self) -> Iterator[Finding]:
+        if "all-linear" in self.target_modules and len(self.target_modules) > 1:
+            yield Finding(
+                path=("target_modules",),
+                message="names modules beside all-linear, which is all of them",
+                got=f"{list(self.target_modules)}",
+            )
+
+
 class _LocalLearner(Section):
     """One process on one device."""
 
@@ -67,6 +103,43 @@ class _LocalLearner(Section):
     )
     device: Device = Field(default="cpu", description="`cpu`, or one device such as `cuda:0`.")
     threads: Threads | None = Field(default=None, description="CPU threads; null takes all processors.")
+    packing: bool = Field(
+        default=False,
+        description="Lay samples back to back in a pass, without padding; see docs/learners.md for models.",
+        json_schema_extra={"also": ["use_sequence_packing", "sequence_packing", "use_remove_padding"]},
+    )
+    gradient_checkpointing: bool = Field(
+        default=False,
+        description="Keep only the input of each layer, and compute it again in the backward pass.",
+        json_schema_extra={"also": ["recompute", "enable_gradient_checkpointing"]},
+    )
+    master_weights: bool = Field(
+        default=True, description="Of a model in half precision: float32 copies that the optimizer updates."
+    )
+    autocast: bool = Field(default=False, description="Multiply in bfloat16; the model's dtype is float32.")
+    compile: bool = Field(default=False, description="Run the decoder through torch.compile.")
+    offload: tuple[Literal["optimizer", "parameters"], ...] = Field(
+        default=(),
+        description="What waits in host memory between the phases of a step; not on device cpu.",
+    )
+    router_aux_loss: float = Field(
+        default=0.0,
+        ge=0,
+        description="Of a mixture of experts: weight of a loss that spreads tokens over the experts.",
+        json_schema_extra={"also": ["router_aux_loss_coef", "moe_aux_loss_coeff"]},
+    )
+    lora: LoraConfig | None = Field(default=None, description="Train an adapter; null trains all weights.")
+
+    def findings(self) -> Iterator[Finding]:
+        if self.packing and self.compile:
+            yield Finding(path=("compile",), message="not with packing", got="true", allowed="false")
+        if self.offload and self.device == "cpu":
+            yield Finding(
+                path=("offload",),
+                message="has no effect on device cpu",
+                got=f"{list(self.offload)}",
+                allowed="[]",
+            )
 
 
 class SupervisedLearnerConfig(_LocalLearner):
@@ -93,4 +166,112 @@ class PolicyLearnerConfig(_LocalLearner):
     )
 
 
-LearnerConfig: TypeAlias = SupervisedLearnerConfig | PolicyLearnerConfig
+class _Fsdp2Learner(Section):
+    """A group of processes that hold the model in shards."""
+
+    backend: Literal["fsdp2"] = Field(description="`fsdp2`: several processes; docs/distributed.md.")
+    ranks: Count = Field(
+        description="Processes in all.", json_schema_extra={"also": ["world_size", "n_gpus_per_node"]}
+    )
+    replicas: Count = Field(default=1, description="Copies of the model, each in shards of its own (HSDP).")
+    context: Count = Field(
+        default=1,
+        description="Ranks that divide each sequence (Ulysses).",
+        json_schema_extra={"also": ["ulysses_sequence_parallel_size", "context_parallel_size", "cp_size"]},
+    )
+    tensor: Count = Field(
+        default=1,
+        description="Ranks that divide each matrix product.",
+        json_schema_extra={"also": ["tensor_parallel_size", "tp_size"]},
+    )
+    expert: Count = Field(
+        default=1,
+        description="Ranks that divide the experts of each sparse layer.",
+        json_schema_extra={"also": ["expert_parallel_size", "ep_size"]},
+    )
+    precision: Precision | None = Field(
+        default=None,
+        description="Of the passes; null is the model's own, in which weights and optimizer stay anyway.",
+    )
+    reduce_precision: Precision = Field(default="float32", description="Of gradient sums, with `precision`.")
+    reshard_after_forward: bool = Field(
+        default=True, description="Gather a layer's weights again for the backward pass; saves memory."
+    )
+    offload: bool = Field(
+        default=False, description="Keep weights and optimizer on the host; not on device cpu, which is it."
+    )
+    recompute: bool = Field(
+        default=False,
+        description="Keep only the input of each layer, and compute it again in the backward pass.",
+        json_schema_extra={"also": ["gradient_checkpointing", "enable_gradient_checkpointing"]},
+    )
+    packing: bool = Field(default=False, description="Lay samples back to back in a pass, without padding.")
+    optimizer: OptimizerConfig = Field(description="AdamW and its schedule.")
+    micro_batch_tokens: Count = Field(
+        default=16384,
+        description="Most tokens (with padding) in one pass of a rank; the gradient does not depend on it.",
+    )
+    device: Device = Field(
+        default="cpu", description="`cpu`, or the first rank's, such as `cuda:0`; the others take the next."
+    )
+    threads: Threads | None = Field(default=None, description="CPU threads of a rank; null shares them.")
+
+    def findings(self) -> Iterator[Finding]:
+        try:
+            self.layout()
+        except LearnerError as error:
+            yield Finding(path=("ranks",), message=str(error), got=f"{self.ranks}")
+        if self.offload and self.device == "cpu":
+            yield Finding(path=("offload",), message="has no effect on device cpu", got="true")
+        if self.packing and self.context > 1:
+            yield Finding(
+                path=("packing",), message=f"not with context {self.context}", got="true", allowed="false"
+            )
+        if self.reduce_precision != "float32" and self.precision is None:
+            yield Finding(
+                path=("reduce_precision",), message="has no effect without precision", got="bfloat16"
+            )
+
+    def layout(self) -> Layout:
+        """Who holds what.
+
+        Raises:
+            LearnerError: Sizes whose product does not divide the ranks.
+        """
+        return Layout(
+            ranks=self.ranks,
+            replicas=self.replicas,
+            context=self.context,
+            tensor=self.tensor,
+            expert=self.expert,
+        )
+
+
+class SupervisedFsdp2Config(_Fsdp2Learner):
+    """The learner of a supervised stage on several ranks."""
+
+    mini_batches: ClassVar[int] = 1
+    """As of the local learner ..."""
+    epochs: ClassVar[int] = 1
+    """... of a supervised stage."""
+
+
+class PolicyFsdp2Config(_Fsdp2Learner):
+    """The learner of a reinforcement-learning stage on several ranks."""
+
+    mini_batches: Count = Field(
+        default=1, description="Optimizer steps that a step's samples are divided into, as evenly as they go."
+    )
+    epochs: Count = Field(default=1, description="Passes over a step's samples.")
+
+
+LocalLearnerConfig: TypeAlias = SupervisedLearnerConfig | PolicyLearnerConfig
+Fsdp2LearnerConfig: TypeAlias = SupervisedFsdp2Config | PolicyFsdp2Config
+LearnerConfig: TypeAlias = LocalLearnerConfig | Fsdp2LearnerConfig
+
+AnySupervisedLearner: TypeAlias = Annotated[
+    SupervisedLearnerConfig | SupervisedFsdp2Config, Field(discriminator="backend")
+]
+AnyPolicyLearner: TypeAlias = Annotated[
+    PolicyLearnerConfig | PolicyFsdp2Config, Field(discriminator="backend")
+]

@@ -83,8 +83,8 @@ class PreferenceConfig(Section):
         if self.preset == "kto":
             return Kto(**given)
         made = PREFERENCES[self.preset]
-        fields = {name: given.pop(name) for name in ("nll_coef", "average") if name in given}
-        return replace(made, options={**made.options, **given}, **fields)
+        nll_coef, average = given.pop("nll_coef", made.nll_coef), bool(given.pop("average", made.average))
+        return replace(made, options={**made.options, **given}, nll_coef=nll_coef, average=average)
 
     def findings(self) -> Iterator[Finding]:
         presets = (*PREFERENCES, *_OTHERS)
@@ -204,6 +204,10 @@ class PreferenceStage(Section):
                     got="once",
                     allowed="every_step or null",
                 )
+        if preset == "reward_model" and self.learner.lora is not None:
+            yield Finding(
+                path=("learner", "lora"), message="a reward model is trained whole", allowed="null"
+            )
         if preset == "reward_model" and self.evaluation is not None and self.evaluation.generation:
             yield Finding(
                 path=("evaluation", "generation"), message="a reward model samples nothing", allowed="null"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from roll_launch.config.schema.engines import EngineConfig, TransformersEngineConfig
+from roll_launch.config.schema.engines import EngineConfig, OpenaiEngineConfig, TransformersEngineConfig
 from roll_launch.config.schema.kinds import Count, NonNegative, Overlong, Seconds
 from roll_launch.config.schema.scheduling import (
     AsynchronyConfig,
@@ -13,6 +13,7 @@ from roll_launch.config.schema.scheduling import (
     OverProvisionConfig,
     SchedulingConfig,
 )
+from roll_launch.config.schema.weight_sync import AutoSyncConfig, WeightSyncConfig
 from roll_launch.config.section import Finding, Section
 
 
@@ -75,6 +76,13 @@ class RolloutConfig(Section):
         description="How far log-probs of engine and learner may differ after a weight sync, on a probe, in"
         " nats; null takes 0.001 for float32 and 0.25 for bfloat16.",
     )
+    weight_sync: WeightSyncConfig = Field(
+        default=AutoSyncConfig(), description="How new weights get from the trainer to the engines."
+    )
+    record: bool = Field(
+        default=False,
+        description="Write every completion into the run directory, for `engine.kind: replay`.",
+    )
     filters: FiltersConfig = Field(default=FiltersConfig(), description="Groups that are not trained on.")
     over_provision: OverProvisionConfig | None = Field(
         default=None, description="Speculative prompts and responses; null sends out what a step needs."
@@ -107,6 +115,16 @@ class RolloutConfig(Section):
                     got=f"{value}",
                     allowed=f"{off} in a training rollout",
                 )
+        engine = self.engine
+        raw = isinstance(engine, OpenaiEngineConfig) and engine.logprobs_of == "raw"
+        if raw and self.sampling.temperature != 1:
+            yield Finding(
+                path=("sampling", "temperature"),
+                message="the server's log-probs are of the distribution before temperature, training needs"
+                " those after it",
+                got=f"{self.sampling.temperature:g}",
+                allowed="1, or engine.logprobs_of: sampled from a server that gives them",
+            )
         extra = self.over_provision
         if extra is not None and extra.prompts > self.prompts_per_step:
             yield Finding(

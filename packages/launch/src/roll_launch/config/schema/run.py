@@ -7,9 +7,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
+from roll_launch.config.nodes import KeyPath
+from roll_launch.config.schema.agentic import AgenticStage
+from roll_launch.config.schema.distillation import DistillationStage
 from roll_launch.config.schema.kinds import CallablePath, Seconds
 from roll_launch.config.schema.model import StageModel
-from roll_launch.config.schema.stages import StageConfig
+from roll_launch.config.schema.preference import PreferenceStage
+from roll_launch.config.schema.rewards import RewardsConfig
+from roll_launch.config.schema.stages import RlvrStage, StageConfig
+from roll_launch.config.schema.weight_sync import sync_findings
 from roll_launch.config.section import Finding, Section
 
 
@@ -70,6 +76,8 @@ class RunConfig(Section):
     def findings(self) -> Iterator[Finding]:
         yield from self._name_findings()
         yield from self._model_findings()
+        yield from self._ranks_findings()
+        yield from sync_findings(self.runtime.kind, self.stages)
         directories = [preparation.directory for preparation in self.prepare]
         for index, directory in enumerate(directories):
             if directory in directories[:index]:
@@ -77,6 +85,17 @@ class RunConfig(Section):
                     path=("prepare", index, "directory"),
                     message="another preparation writes there",
                     got=str(directory),
+                )
+
+    def _ranks_findings(self) -> Iterator[Finding]:
+        """Learners of many processes need somebody who starts these."""
+        for index, stage in enumerate(self.stages):
+            if self.runtime.kind == "local" and stage.learner.backend == "fsdp2":
+                yield Finding(
+                    path=("stages", index, "learner", "backend"),
+                    message="runtime local keeps every role in this process",
+                    got="fsdp2",
+                    allowed="local; or runtime ray",
                 )
 
     def _name_findings(self) -> Iterator[Finding]:
@@ -90,19 +109,58 @@ class RunConfig(Section):
                 )
 
     def _model_findings(self) -> Iterator[Finding]:
-        """Models of stages that do not come earlier."""
-        names = [stage.name for stage in self.stages]
+        """Models of stages that do not come earlier, or that are of another kind."""
         for index, stage in enumerate(self.stages):
-            model = stage.model
-            if not isinstance(model, StageModel) or model.stage in names[:index]:
-                continue
-            earlier = names[:index]
-            near = difflib.get_close_matches(model.stage, earlier, n=1)
-            later = model.stage in names[index:]
+            for key, model, scores in _models_of(stage):
+                if isinstance(model, StageModel):
+                    path = ("stages", index, *key, "model", "stage")
+                    yield from self._stage_findings(model.stage, index, path, scores=scores)
+
+    def _stage_findings(self, named: str, index: int, path: KeyPath, *, scores: bool) -> Iterator[Finding]:
+        """What is wrong with naming a stage as the source of a model that samples, or that scores."""
+        names = [stage.name for stage in self.stages]
+        earlier = names[:index]
+        if named not in earlier:
+            near = difflib.get_close_matches(named, earlier, n=1)
+            later = named in names[index:]
             yield Finding(
-                path=("stages", index, "model", "stage"),
+                path=path,
                 message="not earlier than this stage" if later else "no stage of this name comes earlier",
-                got=model.stage,
+                got=named,
                 allowed=", ".join(earlier) or "none, this is the first stage",
                 hint=f"did you mean {near[0]}?" if near and not later else None,
             )
+            return
+        scoring = {
+            stage.name
+            for stage in self.stages
+            if isinstance(stage, PreferenceStage) and stage.objective.preset == "reward_model"
+        }
+        if scores != (named in scoring):
+            allowed = [name for name in earlier if (name in scoring) == scores]
+            yield Finding(
+                path=path,
+                message="trains no reward model" if scores else "trains a reward model: it samples nothing",
+                got=named,
+                allowed=", ".join(allowed) or "none",
+            )
+
+
+def _models_of(stage: StageConfig) -> Iterator[tuple[KeyPath, object, bool]]:
+    """The models of a stage: the keys before `model`, the model, and whether it scores responses."""
+    yield (), stage.model, False
+    rewards: tuple[KeyPath, RewardsConfig | None] = ((), None)
+    if isinstance(stage, RlvrStage | AgenticStage) and stage.critics is not None:
+        yield ("critics",), stage.critics.model, False
+    if isinstance(stage, RlvrStage):
+        rewards = ("rewards",), stage.rewards
+    elif isinstance(stage, PreferenceStage | DistillationStage):
+        sampled = stage.evaluation.generation if stage.evaluation is not None else None
+        if sampled is not None:
+            rewards = ("evaluation", "generation", "rewards"), sampled.rewards
+    if isinstance(stage, RlvrStage | DistillationStage):
+        for index, teacher in enumerate(stage.teachers):
+            yield ("teachers", index), teacher.model, False
+    if rewards[1] is not None:
+        for index, each in enumerate(rewards[1].models):
+            yield (*rewards[0], "models", index), each.model, True

@@ -8,6 +8,7 @@ from pydantic import Field
 from roll_learners.algorithm import Algorithm
 from roll_learners.errors import LearnerError
 
+from roll_launch.config.schema.agentic import AgenticStage
 from roll_launch.config.schema.alarms import PolicyAlarmsConfig, SupervisedAlarmsConfig
 from roll_launch.config.schema.algorithm import AlgorithmConfig
 from roll_launch.config.schema.checkpoint import CheckpointConfig, PolicyDeadlines, SupervisedDeadlines
@@ -21,7 +22,7 @@ from roll_launch.config.schema.distillation import (
 from roll_launch.config.schema.fit import micro_batch_findings, warmup_findings
 from roll_launch.config.schema.health import HealthConfig
 from roll_launch.config.schema.kinds import Count, Overlong, StageName
-from roll_launch.config.schema.learner import PolicyLearnerConfig, SupervisedLearnerConfig
+from roll_launch.config.schema.learner import AnyPolicyLearner, AnySupervisedLearner, PolicyFsdp2Config
 from roll_launch.config.schema.model import ModelConfig
 from roll_launch.config.schema.preference import PreferenceStage
 from roll_launch.config.schema.rewards import RewardsConfig
@@ -36,7 +37,7 @@ class SftStage(Section):
     pipeline: Literal["sft"] = Field(description="Supervised fine-tuning.")
     model: ModelConfig = Field(description="What is trained.")
     data: DataConfig = Field(description="Prompts with responses.")
-    learner: SupervisedLearnerConfig = Field(description="How it is trained.")
+    learner: AnySupervisedLearner = Field(description="How it is trained.")
     steps: Count = Field(
         description="Optimizer steps.", json_schema_extra={"also": ["max_steps", "total_steps"]}
     )
@@ -91,11 +92,11 @@ class RlvrStage(Section):
         default=None, description="For algorithms that estimate values, such as ppo and appo; else null."
     )
     teachers: tuple[PolicyTeacherConfig, ...] = Field(
-        default=(), description="For on-policy distillation, pure or beside rewards. See docs/distillation.md."
+        default=(), description="For on-policy distillation, pure or with rewards; see docs/distillation.md."
     )
     rollout: RolloutConfig = Field(description="How completions are generated.")
     rewards: RewardsConfig = Field(description="How they are scored.")
-    learner: PolicyLearnerConfig = Field(description="How the policy is updated.")
+    learner: AnyPolicyLearner = Field(description="How the policy is updated.")
     steps: Count = Field(
         description="Training steps, each with one rollout and one weight sync.",
         json_schema_extra={"also": ["max_steps", "total_steps", "total_training_steps"]},
@@ -127,6 +128,7 @@ class RlvrStage(Section):
         what = "rollout.max_prompt_tokens + rollout.sampling.max_tokens"
         yield from micro_batch_findings(self.learner, longest, what)
         yield from self._group_findings()
+        yield from self._ranks_findings()
         yield from self._overlong_findings()
         yield from self._quota_findings()
 
@@ -137,6 +139,12 @@ class RlvrStage(Section):
             return  # Said already by the algorithm's own findings.
         yield from self._critic_findings(algorithm)
         yield from self._teacher_findings(algorithm)
+        if "turn_states" in algorithm.needs:
+            yield Finding(
+                path=("algorithm", "preset"),
+                message=f"{self.algorithm.preset} compares turns from one state, which pipeline agentic has",
+                got=self.algorithm.preset,
+            )
         if algorithm.needs_group_baseline and self.rollout.group_size == 1:
             yield Finding(
                 path=("rollout", "group_size"),
@@ -192,6 +200,17 @@ class RlvrStage(Section):
                 allowed=f"at least <= {prompts} <= at most",
             )
 
+    def _ranks_findings(self) -> Iterator[Finding]:
+        """What a learner on several ranks cannot do."""
+        if not isinstance(self.learner, PolicyFsdp2Config):
+            return
+        if self.critics is not None:
+            yield Finding(path=("critics",), message="not with learner.backend fsdp2", allowed="null")
+        if self.algorithm.kl is not None and self.algorithm.kl.estimator == "full":
+            yield Finding(
+                path=("algorithm", "kl", "estimator"), message="not with learner.backend fsdp2", got="full"
+            )
+
     def _overlong_findings(self) -> Iterator[Finding]:
         shaping, limit = self.rewards.overlong, self.rollout.sampling.max_tokens
         if shaping is not None and shaping.buffer_tokens > limit:
@@ -204,5 +223,5 @@ class RlvrStage(Section):
 
 
 StageConfig: TypeAlias = Annotated[
-    SftStage | RlvrStage | PreferenceStage | DistillationStage, Field(discriminator="pipeline")
+    SftStage | RlvrStage | AgenticStage | PreferenceStage | DistillationStage, Field(discriminator="pipeline")
 ]
