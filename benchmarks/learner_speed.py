@@ -23,7 +23,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from roll_learners import (
+    ComputeSettings,
     LocalLearner,
+    LogitsRule,
     OptimizerSettings,
     Sample,
     linear_logprobs,
@@ -61,29 +63,30 @@ def main() -> None:
 
 def compare_heads(threads: int, repeats: int) -> None:
     """Each form in a process of its own, since a peak of memory cannot be taken back."""
-    print("tokens hidden dtype | naive s, MiB | tiles s, MiB | time ratio, memory ratio")
+    print("tokens hidden dtype | naive s, MiB | form s, MiB, ratio of time, of memory ...")
     for tokens, hidden, dtype in (
         (2048, 256, "float32"),
         (1024, 576, "float32"),
         (1024, 896, "bfloat16"),
     ):
         found = {}
-        for form in ("naive", "tiles"):
+        for form in ("naive", "tiles", "slopes"):
             case = {"form": form, "tokens": tokens, "hidden": hidden, "dtype": dtype, "repeats": repeats}
             command = [sys.executable, __file__, "--threads", str(threads), "--child", json.dumps(case)]
             found[form] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        naive, tiles = found["naive"], found["tiles"]
-        print(
-            f"{tokens} {hidden} {dtype} | {naive['s']:.2f}, {naive['mib']:.0f} | "
-            f"{tiles['s']:.2f}, {tiles['mib']:.0f} | "
-            f"{tiles['s'] / naive['s']:.2f}, {tiles['mib'] / naive['mib']:.2f}",
-            flush=True,
-        )
+        naive = found.pop("naive")
+        print(f"{tokens} {hidden} {dtype} | {naive['s']:.2f}, {naive['mib']:.0f}", end="")
+        for form, got in found.items():
+            ratios = f"{got['s'] / naive['s']:.2f}, {got['mib'] / naive['mib']:.2f}"
+            print(f" | {form} {got['s']:.2f}, {got['mib']:.0f}, {ratios}", end="", flush=True)
+        print(flush=True)
 
 
 def measure_head(*, form: str, tokens: int, hidden: int, dtype: str, repeats: int) -> dict[str, float]:
-    """Median seconds of forward and backward, and MiB at the peak above what was there before, the gradient
-    of the weight included."""
+    """Median CPU seconds of forward and backward, and MiB at the peak above what was there before.
+
+    The gradient of the weight is among them.
+    """
     torch.manual_seed(0)
     kind = getattr(torch, dtype)
     states = torch.randn(tokens, hidden).to(kind).requires_grad_(True)
@@ -94,23 +97,22 @@ def measure_head(*, form: str, tokens: int, hidden: int, dtype: str, repeats: in
         logits = (states @ weight.T).float() / 0.9
         logprobs = logits.log_softmax(-1)
         chosen = logprobs.gather(1, targets[:, None])[:, 0]
-        with torch.no_grad():
-            (logprobs.exp() * logprobs).sum(-1).neg()
         return chosen
 
-    def tiles() -> torch.Tensor:
-        from roll_learners import LogitsRule
-
-        return linear_logprobs(states, weight, targets, rule=LogitsRule(temperature=0.9), entropy=True)[0]
+    slopes, rule = torch.linspace(-1, 1, tokens), LogitsRule(temperature=0.9)
+    forms = {
+        "naive": naive,
+        "tiles": lambda: linear_logprobs(states, weight, targets, rule=rule)[0],
+        "slopes": lambda: linear_logprobs(states, weight, targets, rule=rule, slopes=slopes)[0],
+    }
 
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1024
     seconds = []
     for _ in range(repeats + 1):
         states.grad = weight.grad = None
-        begun = time.perf_counter()
-        logprobs = naive() if form == "naive" else tiles()
-        (logprobs * torch.linspace(-1, 1, tokens)).sum().backward()
-        seconds.append(time.perf_counter() - begun)
+        begun = time.process_time()
+        (forms[form]() * slopes).sum().backward()
+        seconds.append(time.process_time() - begun)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"s": statistics.median(seconds[1:]), "mib": (peak - before) / 1024}
 
@@ -124,11 +126,11 @@ def quickstart_trace() -> tuple[PreTrainedModel, list[Sample]]:
 
 
 def smollm2_trace() -> tuple[PreTrainedModel, list[Sample]]:
-    """Four layers of SmolLM2-135M's shape with its vocabulary; 4 x 8 completions to prompts of about 50."""
+    """Two layers of SmolLM2-135M's shape with its vocabulary; 2 x 8 completions to prompts of about 50."""
     torch.manual_seed(0)
-    shape = {"num_hidden_layers": 4, "num_attention_heads": 9, "num_key_value_heads": 3}
+    shape = {"num_hidden_layers": 2, "num_attention_heads": 9, "num_key_value_heads": 3}
     config = LlamaConfig(vocab_size=49152, hidden_size=576, intermediate_size=1536, **shape)
-    samples = _samples(49152, groups=4, members=8, prompt=(40, 60), median=24, most=96)
+    samples = _samples(49152, groups=2, members=8, prompt=(40, 60), median=24, most=96)
     return LlamaForCausalLM(config), samples
 
 
@@ -152,7 +154,7 @@ def _samples(
 def compare_rows(repeats: int) -> None:
     """A training step with each form of rows, by turns; ratios to padded rows of one sample each."""
     algorithm = make_algorithm("dapo")
-    for name, trace in (("quickstart", quickstart_trace), ("smollm2, 4 layers", smollm2_trace)):
+    for name, trace in (("quickstart", quickstart_trace), ("smollm2, 2 layers", smollm2_trace)):
         steps: dict[str, Callable[[], float]] = {}
         for form, packing, sharing in (
             ("padded", False, False),
@@ -181,7 +183,7 @@ def compare_rows(repeats: int) -> None:
 
 def _timed(learner: LocalLearner, samples: list[Sample], algorithm: object) -> Callable[[], float]:
     def step() -> float:
-        begun = time.perf_counter()
+        begun = time.process_time()
         policy_step(
             learner,
             samples,
@@ -190,7 +192,7 @@ def _timed(learner: LocalLearner, samples: list[Sample], algorithm: object) -> C
             epochs=1,
             rng=np.random.default_rng(0),
         )
-        return time.perf_counter() - begun
+        return time.process_time() - begun
 
     return step
 

@@ -23,6 +23,7 @@ from roll_scheduler.simulator import (
     Trainer,
     Workload,
     run_policy,
+    staleness_bound,
     static_split,
     work_bound,
 )
@@ -40,9 +41,9 @@ POLICIES = (
 )  # fmt: skip
 
 HEAD = (
-    "| policy | speed-up | step s | of work bound | steady | staleness | tokens a sample | wasted "
-    "| prompts |\n"
-    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
+    "| policy | speed-up | step s | of work bound | steady | of both bounds | staleness | tokens a sample "
+    "| wasted | prompts |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
 )
 
 
@@ -85,6 +86,21 @@ def steady_share(result: SimulationResult) -> float:
     return bound / sum(step.step_s for step in steps)
 
 
+def both_share(result: SimulationResult) -> float:
+    """The greater of the work bound and that of staleness as a share of the run.
+
+    The bound of staleness is that of the greatest staleness that was met.
+    """
+    size, tokens = result.setting.group_size, result.setting.workload.tokens
+    longest = [
+        max(tokens(group, member) for group in groups for member in range(size)) for groups in result.groups
+    ]
+    oldest = max(max(step.staleness, default=0) for step in result.steps)
+    whole = not any(step.wasted_tokens for step in result.steps)  # else the longest may have been left out
+    stale = staleness_bound(result.setting, longest, max_staleness=oldest) if whole else 0.0
+    return max(result.work_bound_s, stale) / result.total_s
+
+
 def prompts_of(result: SimulationResult) -> str:
     """Whether each prompt was trained on once, and how many earlier ones were still to come at the end."""
     trained = [group for groups in result.groups for group in groups]
@@ -100,7 +116,8 @@ def row(result: SimulationResult, first: float) -> str:
     name = f"{result.policy} *" if result.recreation else result.policy
     return (
         f"| {name} | {summary['samples_per_s'] / first:.2f} | {summary['step_s']:.1f} | "
-        f"{summary['of_work_bound']:.3f} | {steady_share(result):.3f} | {summary['staleness_mean']:.2f} | "
+        f"{summary['of_work_bound']:.3f} | {steady_share(result):.3f} | {both_share(result):.3f} | "
+        f"{summary['staleness_mean']:.2f} | "
         f"{summary['kept_tokens_mean']:.0f} | {summary['wasted_share']:.3f} | {prompts_of(result)} |"
     )
 

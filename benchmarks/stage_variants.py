@@ -97,17 +97,22 @@ def _run(
     *before, stage = config["stages"]
     kept = "-".join(each["name"] for each in before)
     first = directory / f"{kept}-{seed}"
-    if not (first / "summary.json").exists():
+    if not _finished(first):
         _launch({**config, "stages": before}, first, seed)
     for key, value in changes.items():
         _set(stage, key.split("."), value)
     alone = _with_paths(stage, first)
     run = directory / f"{name.replace(' ', '-').replace(',', '')}-{seed}"
-    if not (run / "summary.json").exists():
+    if not _finished(run):
         _launch({**config, "stages": [alone]}, run, seed)
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     return summary, {line["step"]: line[METRIC] for line in lines if METRIC in line}
+
+
+def _finished(run: Path) -> bool:
+    summary = run / "summary.json"
+    return summary.exists() and json.loads(summary.read_text(encoding="utf-8"))["status"] == "finished"
 
 
 def _launch(config: Mapping[str, Any], directory: Path, seed: int) -> None:

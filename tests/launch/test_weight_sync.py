@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from roll_launch.config import HealthConfig, PolicyLearnerConfig, TransformersEngineConfig
+from roll_launch.config import HealthConfig, PolicyLearnerConfig, RolloutConfig, TransformersEngineConfig
 from roll_launch.failures import RoleDied
 from roll_launch.local_runtime import LocalActor, LocalRuntime
 from roll_launch.role_group import RoleGroup
@@ -25,7 +25,13 @@ from roll_launch.roles import (
 )
 from roll_launch.tasks.sort_letters import write_files
 from roll_launch.waits import WaitExpired, Waits
-from roll_launch.weight_sync import TOLERANCE, WeightSync, WeightSyncError
+from roll_launch.weight_sync import (
+    QUANTISED_TOLERANCE,
+    TOLERANCE,
+    WeightSync,
+    WeightSyncError,
+    tolerance_of,
+)
 from roll_learners.algorithm import make_algorithm
 from roll_rollout import (
     GenerateRequest,
@@ -176,6 +182,24 @@ def _in_two(update: WeightUpdate) -> tuple[WeightUpdate, WeightUpdate]:
     halves = (tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :])
     first, second = (replace(update, buckets=tuple(pack_buckets(half, max_bytes=1 << 20))) for half in halves)
     return first, second
+
+
+def test_an_engine_that_quantises_may_differ_by_more_unless_a_tolerance_is_given() -> None:
+    def tolerance(engine: dict[str, object], **options: object) -> float:
+        rollout = {
+            "engine": engine,
+            "group_size": 2,
+            "prompts_per_step": 2,
+            "max_prompt_tokens": 4,
+            "sampling": {"max_tokens": 4},
+            **options,
+        }
+        return tolerance_of(RolloutConfig.model_validate(rollout), "bfloat16")
+
+    assert tolerance({"kind": "transformers"}) == TOLERANCE["bfloat16"]
+    fp8 = {"kind": "vllm", "options": {"quantization": "fp8"}}
+    assert tolerance(fp8) == QUANTISED_TOLERANCE
+    assert tolerance(fp8, sync_tolerance=0.01) == 0.01
 
 
 async def test_every_replica_samples_with_the_published_weights(trainer, actor, model) -> None:

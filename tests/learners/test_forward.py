@@ -5,10 +5,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import roll_learners.forward as forward
 import torch
-from roll_learners import LearnerError, Sample, entropy
-from roll_learners.batch import MicroBatch, collate
+from roll_learners import (
+    LearnerError,
+    LocalScorer,
+    PolicyObjective,
+    Sample,
+    SupervisedObjective,
+    entropy,
+    make_algorithm,
+)
+from roll_learners.batch import MicroBatch, collate, total_counts
 from roll_learners.forward import check_model, runs_shared_rows, score_tokens
+from roll_learners.gradient import accumulate_gradient
 from roll_learners.rows import plan_rows
 from transformers import (
     CohereConfig,
@@ -192,6 +202,45 @@ def test_models_with_another_attention_kernel_run_no_shared_rows(make_model: Mak
     assert runs_shared_rows(model)
     model.set_attn_implementation("eager")
     assert not runs_shared_rows(model)
+
+
+@pytest.mark.parametrize(
+    "objective", [SupervisedObjective(), PolicyObjective(make_algorithm("dapo", entropy_coef=0.01))]
+)
+def test_a_large_vocabulary_goes_through_tiles_with_the_same_gradient(
+    objective: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    samples = [
+        Sample.from_completion(
+            rng.integers(0, 9000, 2).astype(np.int32), rng.integers(0, 9000, 80).astype(np.int32)
+        )
+        for _ in range(8)
+    ]
+    columns = {"advantages": [rng.normal(size=82) for _ in samples]}
+    results = []
+    for tiles in (True, False):
+        if not tiles:
+            monkeypatch.setattr(forward, "_plain_head", lambda model: None)
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(
+            LlamaConfig(**{**SHAPE, "vocab_size": 9000, "initializer_range": 0.2})
+        ).double()
+        made: list[Any] = []
+        head = forward.linear_logprobs
+        monkeypatch.setattr(
+            forward, "linear_logprobs", lambda *a, head=head, made=made, **k: made.append(k) or head(*a, **k)
+        )
+        scorer = LocalScorer(model, temperature=0.8)
+        accumulate_gradient(scorer, samples, objective, columns, totals=total_counts(samples))
+        assert bool(made) is tiles
+        if tiles:
+            assert (made[0]["slopes"] is not None) is isinstance(objective, SupervisedObjective)
+        results.append([p.grad for p in model.parameters()])
+        monkeypatch.undo()
+    for a, b in zip(*results, strict=True):
+        # Norms are computed in float32 whatever the model's dtype.
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-6 * float(b.abs().max()))
 
 
 class AbsolutePositions(Qwen3ForCausalLM):

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 import torch
-from roll_learners import entropy, linear_logprobs
+from roll_learners import LearnerError, entropy, linear_logprobs
 from roll_learners.fused_head import LogitsRule
 
 RULES = {
@@ -120,3 +120,33 @@ def test_no_token_at_all_gives_nothing() -> None:
     _, weight, _ = inputs()
     logprobs, _ = linear_logprobs(torch.zeros(0, 5, dtype=torch.float64), weight, targets(0))
     assert logprobs.shape == (0,)
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+@pytest.mark.parametrize("size", [1, 25, 10**6])
+def test_known_slopes_give_the_gradient_in_the_forward(name: str, size: int) -> None:
+    slopes = torch.linspace(-1, 2, 7, dtype=torch.float64)
+    results = []
+    for known in (False, True):
+        states, weight, bias = inputs()
+        if known:
+            logprobs, _ = linear_logprobs(
+                states, weight, targets(), bias=bias, rule=RULES[name], slopes=slopes, logits_per_tile=size
+            )
+        else:
+            logprobs, _ = whole(states, weight, bias, RULES[name])
+        # A loss that is scaled afterwards has slopes of the same direction.
+        (3 * (logprobs * slopes).sum()).backward()
+        results.append([logprobs, states.grad, weight.grad, bias.grad])
+    for expected, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+
+
+def test_slopes_of_another_loss_are_found_out() -> None:
+    states, weight, _ = inputs()
+    slopes = torch.ones(7, dtype=torch.float64)
+    logprobs, _ = linear_logprobs(states, weight, targets(), slopes=slopes)
+    with pytest.raises(LearnerError, match="other derivatives by log-probs than the slopes"):
+        logprobs.square().sum().backward()
+    with pytest.raises(LearnerError, match="slopes and entropy exclude"):
+        linear_logprobs(states, weight, targets(), slopes=slopes, entropy=True)

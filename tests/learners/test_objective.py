@@ -1,5 +1,6 @@
 """Objectives: terms add up, and say what they lack."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,6 +10,7 @@ from roll_learners import (
     LearnerError,
     PolicyObjective,
     Segments,
+    SequenceObjective,
     SupervisedObjective,
     TokenBatch,
     Totals,
@@ -82,3 +84,19 @@ def test_supervision_is_the_token_mean_of_the_negative_log_likelihood() -> None:
     terms = SupervisedObjective().terms(batch())
     assert terms.loss.item() == pytest.approx(3.6 / 4)
     assert terms.metrics["nll"].values.item() == pytest.approx(3.6 / 4)
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize(
+    "objective",
+    [SupervisedObjective(), SupervisedObjective("seq_mean_token_mean"), SequenceObjective()],
+    ids=["token_mean", "seq_mean_token_mean", "sequences"],
+)
+def test_slopes_are_the_derivatives_of_the_loss(objective: Any, ranks: int) -> None:
+    tokens = batch(share=ones(0.5, 0.2, 0.2, 0.2), slope=ones(-1, 3, 3, 3))
+    totals = Totals(tokens=9, sequences=3, ranks=ranks)
+    tokens = dataclasses.replace(tokens, totals=totals)
+    (expected,) = torch.autograd.grad(objective.terms(tokens).loss, tokens.logprobs)
+    slopes = objective.slopes(tokens.logprobs.detach()[:0], tokens.segments, totals, tokens.columns)
+    torch.testing.assert_close(slopes, expected, rtol=0, atol=1e-15)
+    assert not slopes.requires_grad

@@ -55,3 +55,25 @@ def test_the_readme_lists_every_name():
     table = README.split("## Names")[1]
     listed = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE))))
     assert listed == set(roll_scheduler.__all__)
+
+
+def test_the_simulators_help_needs_no_numpy():
+    code = (
+        "import sys\n"
+        "from roll_scheduler.simulator.cli import main\n"
+        "try:\n"
+        "    main(['--help'])\n"
+        "except SystemExit as end:\n"
+        "    print('code', end.code, 'numpy' in sys.modules)"
+    )
+    assert fresh(code).rstrip().endswith("code 0 False")
+
+
+def test_importing_takes_little_processor_time():
+    code = (
+        "import time\n"
+        "before = time.process_time()\n"
+        "import roll_scheduler\n"
+        "print(time.process_time() - before)"
+    )
+    assert min(float(fresh(code)) for _ in range(3)) < 0.1

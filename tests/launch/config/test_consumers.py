@@ -9,8 +9,18 @@ from pydantic import BaseModel
 from roll_launch.config import AlgorithmConfig, KlConfig, OptimizerConfig, RunConfig
 from roll_launch.config.annotations import ListShape, ModelShape, Shape, UnionShape, shapes_of_fields
 from roll_launch.config.schema.algorithm import CorrectionConfig, CriticRuleConfig
+from roll_launch.config.schema.distillation import DistillationConfig
+from roll_launch.config.schema.preference import PreferenceConfig
 
-PASSED_ON_WHOLE = {AlgorithmConfig, CorrectionConfig, CriticRuleConfig, KlConfig, OptimizerConfig}
+PASSED_ON_WHOLE = {
+    AlgorithmConfig,
+    CorrectionConfig,
+    CriticRuleConfig,
+    DistillationConfig,
+    KlConfig,
+    OptimizerConfig,
+    PreferenceConfig,
+}
 """Sections whose fields are arguments of roll_learners by the same names, which `test_schema.py` compares."""
 
 

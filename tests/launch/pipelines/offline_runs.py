@@ -48,7 +48,9 @@ def write_task(directory: Path) -> Path:
     """Few rows of every kind."""
     sort_letters.write_files(directory, seed=0, demonstrations=24, train=24, heldout=12)
     sort_letters_preferences.write_files(directory, seed=0, train=24, heldout=12)
-    (directory / "heldout_demonstrations.jsonl").write_bytes((directory / "demonstrations.jsonl").read_bytes())
+    (directory / "heldout_demonstrations.jsonl").write_bytes(
+        (directory / "demonstrations.jsonl").read_bytes()
+    )
     return directory
 
 
@@ -125,4 +127,31 @@ class _StopAfter(Interrupt):
 
 def numbers(lines: Sequence[Mapping[str, float]]) -> dict[tuple[int, str], float]:
     """By step and name."""
-    return {(int(line["step"]), k): v for line in lines for k, v in line.items() if k not in ("stage", "step")}
+    return {
+        (int(line["step"]), k): v for line in lines for k, v in line.items() if k not in ("stage", "step")
+    }
+
+
+RLVR = """
+  - name: rlvr
+    pipeline: rlvr
+    model: {{source: random, architecture: qwen3, config: {tiny}, tokenizer: {task}/tokenizer}}
+    data: {{source: jsonl, path: {task}/train.jsonl}}
+    algorithm: {{preset: {preset}}}
+    rollout:
+      engine: {{threads: 1}}
+      group_size: 2
+      prompts_per_step: 2
+      max_prompt_tokens: 32
+      sampling: {{max_tokens: 8}}
+    rewards: {{grader: {{name: length, options: {{unit: characters, longest: 2, margin: 4}}}}}}
+    learner: {{threads: 1, optimizer: {{learning_rate: 1.0e-3}}}}
+    steps: 4
+    checkpoint: {{every: 2}}
+"""
+
+
+def configured_rlvr(task: Path, preset: str, *overrides: str, before: str = "") -> RunConfig:
+    """A stage of reinforcement learning, after stages as text."""
+    text = "name: test\nstages:\n" + before + RLVR.format(tiny=TINY, task=task, preset=preset)
+    return load_text(text, RunConfig, [f"stages.rlvr.{each}" for each in overrides]).config

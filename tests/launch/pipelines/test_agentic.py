@@ -1,4 +1,4 @@
-"""Whole stages in environments on fake engines: scheduler, environments, transcripts and files are the real ones."""
+"""Whole stages in environments on fake engines: scheduler, environments and files are the real ones."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Whole stages of preferences on tiny models: they learn, resume exactly, and leave what comes next a model."""
+"""Whole stages of preferences on tiny models: they learn, resume exactly, and sample what they learnt."""
 
 from pathlib import Path
 
@@ -48,7 +48,9 @@ async def test_computing_the_reference_once_changes_nothing(task: Path, tmp_path
 async def test_beta_is_that_of_the_configuration(task: Path, tmp_path: Path) -> None:
     for beta in ("0.1", "0.2"):
         objective = f"objective={{preset: ipo_sum, beta: {beta}}}"
-        config = configured(task, "preference", "pairs", objective, "steps=2", "learner.optimizer.learning_rate=0")
+        config = configured(
+            task, "preference", "pairs", objective, "steps=2", "learner.optimizer.learning_rate=0"
+        )
         await run_stages(config, tmp_path / beta)
     found = [numbers(logged(tmp_path / beta, "preference")) for beta in ("0.1", "0.2")]
     assert found[0][0, "eval/logps/chosen"] == found[1][0, "eval/logps/chosen"] < 0

@@ -1,12 +1,15 @@
 """Stages of preferences: what is refused, and what presets come to."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 from offline_runs import GENERATION, configured, write_task
 from roll_launch.config import ConfigError, PreferenceStage, RewardModelRule, load_text
+from roll_launch.config.schema.distillation import DistillationConfig
+from roll_launch.config.schema.preference import PreferenceConfig
 from roll_launch.config.schema.run import RunConfig
-from roll_learners import PREFERENCES, Kto
+from roll_learners import PREFERENCE_LOSSES, PREFERENCES, Distillation, Kto, Preference
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +87,9 @@ stages:
 ASKING = "{name: weighted, options: {parts: {a: {name: reward_model, options: {model: judge}}}}}"
 
 
-def _two(preset: str = "reward_model", policy: str = "pretrained, path: here", grader: str = ASKING) -> RunConfig:
+def _two(
+    preset: str = "reward_model", policy: str = "pretrained, path: here", grader: str = ASKING
+) -> RunConfig:
     return load_text(TWO.format(preset=preset, policy=policy, grader=grader), RunConfig).config
 
 
@@ -95,10 +100,18 @@ def test_a_stage_names_the_reward_model_of_an_earlier_one() -> None:
 def test_models_of_the_wrong_kind_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"rewards\.models\.judge\.model\.stage: trains no reward model"):
         _two(preset="dpo")
-    with pytest.raises(ConfigError, match="model.stage: trains a reward model"):
+    with pytest.raises(ConfigError, match=r"model\.stage: trains a reward model"):
         _two(policy="stage, stage: rm")
 
 
 def test_a_reward_model_that_nobody_asks_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"models\.judge\.name: no grader `reward_model` has it"):
         _two(grader="{name: exact}")
+
+
+def test_every_key_of_an_objective_is_one_of_the_learners() -> None:
+    """So that none is without effect: both sections are passed on whole."""
+    of_pairs = {key for name in PREFERENCE_LOSSES for key in PREFERENCE_LOSSES.part(name).parameters}
+    fields = {field.name for rule in (Preference, Kto, RewardModelRule) for field in dataclasses.fields(rule)}
+    assert set(PreferenceConfig.model_fields) - {"preset"} == (of_pairs | fields) - {"loss", "options"}
+    assert set(DistillationConfig.model_fields) == {field.name for field in dataclasses.fields(Distillation)}

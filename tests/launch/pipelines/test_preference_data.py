@@ -12,7 +12,9 @@ from roll_launch.tasks.sort_letters import write_tokenizer
 COLUMNS = PreferenceColumns()
 
 
-def _opened(tmp_path: Path, *rows: dict[str, object], labelled: bool = False, **names: str) -> list[PreferenceRow]:
+def _opened(
+    tmp_path: Path, *rows: dict[str, object], labelled: bool = False, **names: str
+) -> list[PreferenceRow]:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return open_preferences(JsonlData(source="jsonl", path=path, **names), COLUMNS, labelled=labelled)
@@ -28,14 +30,18 @@ def test_messages_and_one_assistant_message_each(tmp_path: Path) -> None:
     asked = [{"role": "user", "content": "ba="}]
     said = [[{"role": "assistant", "content": text}] for text in ("ab", "ba")]
     (row,) = _opened(tmp_path, {"prompt": asked, "chosen": said[0], "rejected": said[1]})
-    assert [(each.messages, each.response) for each in row.responses] == [(tuple(asked), t) for t in ("ab", "ba")]
+    assert [(each.messages, each.response) for each in row.responses] == [
+        (tuple(asked), t) for t in ("ab", "ba")
+    ]
 
 
 def test_conversations_without_a_prompt_share_what_they_begin_with(tmp_path: Path) -> None:
     asked = [{"role": "system", "content": "sort"}, {"role": "user", "content": "ba="}]
     said = [[*asked, {"role": "assistant", "content": text}] for text in ("ab", "ba")]
     (row,) = _opened(tmp_path, {"chosen": said[0], "rejected": said[1]})
-    assert [(each.messages, each.response) for each in row.responses] == [(tuple(asked), t) for t in ("ab", "ba")]
+    assert [(each.messages, each.response) for each in row.responses] == [
+        (tuple(asked), t) for t in ("ab", "ba")
+    ]
 
 
 def test_labelled_responses(tmp_path: Path) -> None:
@@ -51,14 +57,22 @@ def test_labelled_responses(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "labelled", "said"),
     [
-        ({"prompt": "ba=", "chosen": "ab"}, False, "rows.jsonl:1: no column 'rejected'; found 'prompt', 'chosen'"),
+        (
+            {"prompt": "ba=", "chosen": "ab"},
+            False,
+            "rows.jsonl:1: no column 'rejected'; found 'prompt', 'chosen'",
+        ),
         ({"chosen": "ba=ab", "rejected": "ba=ba"}, False, "no prompt beside a chosen and a rejected text"),
         (
             {"chosen": [{"role": "user", "content": "a"}], "rejected": [{"role": "user", "content": "b"}]},
             False,
             "share 0 of 1 and 1 messages",
         ),
-        ({"prompt": "ba=", "response": "ab", "label": "yes"}, True, "column 'label' is 'yes'; allowed is true"),
+        (
+            {"prompt": "ba=", "response": "ab", "label": "yes"},
+            True,
+            "column 'label' is 'yes'; allowed is true",
+        ),
         ({"prompt": "ba=", "response": "ab"}, True, "column 'label' is None"),
         ({"prompt": "ba=", "label": True}, True, "no response"),
     ],

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from roll_launch.config import ConfigError, RlvrStage
 from roll_launch.pipelines.scheduling import evaluation_policy, training_policy
-from roll_scheduler import OverProvision
+from roll_scheduler import OverProvision, Stragglers
 
 FINDING_OUT = 10 + 60
 """Seconds until a process that hangs is found out, with the default configuration."""
@@ -64,3 +64,26 @@ def test_over_provisioning_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         stage(f"stages.rlvr.rollout.over_provision={value}")
+
+
+def test_stragglers_are_those_of_the_configuration_and_evaluations_have_none(
+    stage: Callable[..., RlvrStage],
+) -> None:
+    late = stage("stages.rlvr.rollout.scheduling={stragglers: {gain: 0.5, most: 3}, wait_deadline_s: 60}")
+    assert training_policy(late).stragglers == Stragglers(gain=0.5, most=3)
+    assert training_policy(late).wait_deadline_s == evaluation_policy(late, 8).wait_deadline_s == 60
+    assert evaluation_policy(late, 8).stragglers is None
+    assert training_policy(stage()).stragglers is None
+    moved = stage(
+        "stages.rlvr.rollout.scheduling.stragglers={action: move}",
+        "stages.rlvr.rollout.asynchrony={in_flight: stop}",
+    )
+    assert training_policy(moved).stragglers == Stragglers(action="move")
+
+
+@pytest.mark.parametrize("value", ["{gain: 1}", "{gain: 0}", "{every_s: 0}", "{most: 0}", "{action: copy}"])
+def test_a_rule_for_stragglers_that_cannot_be_is_refused(
+    stage: Callable[..., RlvrStage], value: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"scheduling\.stragglers"):
+        stage(f"stages.rlvr.rollout.scheduling.stragglers={value}")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from roll_launch.config import ConfigError, PolicyLearnerConfig, RunConfig, load_text
-from roll_launch.models import load_model
+from roll_launch.models import ModelError, adapted_model, load_model
 from roll_launch.roles import ModelSpec, TrainerSpec
 from roll_launch.tasks.sort_letters import write_files
 from roll_launch.workers.trainer import TrainerWorker
@@ -109,6 +109,24 @@ def test_the_model_of_a_stage_with_an_adapter_is_whole_and_has_the_adapter_besid
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
     # The next stage may begin with it, without an adapter.
     step(TrainerWorker(replace(make_spec(), model=replace(spec.model, path=tmp_path / "model"))))
+
+
+def test_an_adapter_alone_finds_the_model_that_it_was_trained_beside(make_spec: Any, tmp_path: Path) -> None:
+    TrainerWorker(make_spec()).save(tmp_path / "base", False)
+    spec = make_spec(lora=LORA)
+    worker = TrainerWorker(replace(spec, model=replace(spec.model, path=tmp_path / "base")))
+    step(worker)
+    worker.save(tmp_path / "checkpoint", True)
+    worker.save(tmp_path / "whole", False)
+    found = adapted_model(tmp_path / "checkpoint").state_dict()
+    whole = load_model(replace(spec.model, path=tmp_path / "whole")).state_dict()
+    assert found.keys() == whole.keys()
+    assert all(torch.equal(tensor, whole[name]) for name, tensor in found.items())
+    with pytest.raises(ModelError, match=r"cannot read .*adapter_config\.json"):
+        adapted_model(tmp_path / "whole")
+    TrainerWorker(spec).save(tmp_path / "new", True)
+    with pytest.raises(ModelError, match="it was trained beside new weights"):
+        adapted_model(tmp_path / "new")
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,7 @@ def run_group() -> RunGroup:
                 process.kill()
         assert codes == [0] * ranks
         results = {
-            name: [
-                torch.load(directory / f"{name}-{rank}.pt", weights_only=False) for rank in range(ranks)
-            ]
+            name: [torch.load(directory / f"{name}-{rank}.pt", weights_only=False) for rank in range(ranks)]
             for name in scenarios
         }
         broken = [each for parts in results.values() for each in parts if isinstance(each, str)]

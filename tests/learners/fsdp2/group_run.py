@@ -38,7 +38,9 @@ VOCABULARY = 32
 STEPS = 5
 
 
-def make_model(kind: str = "dense", *, tied: bool = True, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+def make_model(
+    kind: str = "dense", *, tied: bool = True, dtype: torch.dtype = torch.float32
+) -> PreTrainedModel:
     torch.manual_seed(0)
     sizes = dict(
         vocab_size=VOCABULARY,
@@ -99,9 +101,7 @@ def make_learner(model: PreTrainedModel, sharding: Sharding, *, tokens: int = 64
 def trained(learner: Any, *, steps: int = STEPS) -> dict[str, Any]:
     """Metrics of some updates, and log-probs and weights after them."""
     objective = PolicyObjective(
-        make_algorithm(
-            "gspo", kl={"placement": "loss", "estimator": "k3", "coef": 0.1}, entropy_coef=0.01
-        )
+        make_algorithm("gspo", kl={"placement": "loss", "estimator": "k3", "coef": 0.1}, entropy_coef=0.01)
     )
     metrics = []
     for step in range(steps):
@@ -152,7 +152,12 @@ def uneven(_: Path) -> Any:
         make_samples(1)[0], response_mask=np.zeros_like(make_samples(1)[0].response_mask)
     )
     nothing = learner.update([untrained], objective).metrics
-    return {"one": one, "nothing": nothing, "scored": learner.logprobs([untrained]), "none": learner.logprobs([])}
+    return {
+        "one": one,
+        "nothing": nothing,
+        "scored": learner.logprobs([untrained]),
+        "none": learner.logprobs([]),
+    }
 
 
 def refusals(_: Path) -> Any:

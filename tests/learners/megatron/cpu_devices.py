@@ -66,6 +66,23 @@ def redirect() -> None:
     cuda.nvtx.range_push = cuda.nvtx.range_pop = lambda *_: None
     for name in FACTORIES:
         setattr(torch, name, on_cpu(getattr(torch, name)))
+    exchange = torch.distributed.all_to_all_single
+
+    def all_to_all(
+        output: torch.Tensor,
+        given: torch.Tensor,
+        output_split_sizes: Any = None,
+        input_split_sizes: Any = None,
+        **options: Any,
+    ) -> Any:
+        # What is on the CPU already is not made into numbers by Megatron-Core.
+        sizes = [
+            each.tolist() if isinstance(each, torch.Tensor) else each
+            for each in (output_split_sizes, input_split_sizes)
+        ]
+        return exchange(output, given, *sizes, **options)
+
+    torch.distributed.all_to_all_single = all_to_all
     tensor: Any = torch.Tensor
     tensor.cuda = lambda self, *_, **__: self
     tensor.record_stream = lambda self, *_: None

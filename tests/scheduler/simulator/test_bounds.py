@@ -1,5 +1,7 @@
 """No schedule is below a bound, and the bounds are what their derivation says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,6 +22,7 @@ from roll_scheduler.simulator import (
     redundant_step_bound,
     simulate,
     speedup_ceiling,
+    staleness_bound,
     static_split,
     step_bound,
     tail_rounds,
@@ -202,3 +205,44 @@ def test_bounds_of_nothing_are_refused():
         step_bound([], [ENGINE])
     with pytest.raises(SimulationError, match="got 3 groups x 1"):
         redundant_step_bound(np.ones((2, 2), dtype=int), [ENGINE], keep_groups=3, keep_members=1)
+
+
+def longest_of(result):
+    """Tokens of the longest completion of each step."""
+    size, tokens = result.setting.group_size, result.setting.workload.tokens
+    return [
+        max(tokens(group, member) for group in groups for member in range(size)) for groups in result.groups
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    setting=random_settings(),
+    age=st.integers(0, 3),
+    train=st.sampled_from([0.0, 0.5]),
+    sync=st.integers(0, 2),
+)
+def test_no_run_with_a_bound_on_staleness_is_below_its_bound(setting, age, train, sync):
+    trainer = Trainer(sample_s=train, fixed_s=0.5, devices=1 if age else 0)
+    setting = replace(setting, trainer=trainer, sync_s=float(sync))
+    result = simulate(setting, setting.policy(max_staleness=age), steps=6)
+    assert result.total_s >= staleness_bound(setting, longest_of(result), max_staleness=age) - 1e-6
+
+
+def test_the_bound_of_staleness_is_the_sum_over_every_so_many_steps():
+    setting = Setting(
+        workload=Workload(DrawnLengths(0, 9)),
+        engines=(ENGINE,),
+        groups_per_batch=1,
+        group_size=1,
+        trainer=Trainer(fixed_s=1.0),
+        sync_s=2.0,
+    )
+    longest = [1000, 2000, 1000, 3000, 1000]
+    token_s = ENGINE.iteration_s(1)
+    assert staleness_bound(setting, longest, max_staleness=0) == pytest.approx(8000 * token_s + 15)
+    assert staleness_bound(setting, longest, max_staleness=1) == pytest.approx(5000 * token_s + 6)
+    assert staleness_bound(setting, longest, max_staleness=9) == pytest.approx(3000 * token_s + 3)
+    assert staleness_bound(setting, [], max_staleness=1) == 0
+    with pytest.raises(SimulationError, match="max_staleness -1"):
+        staleness_bound(setting, longest, max_staleness=-1)

@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     export.add_argument("--stage", help="of a run; by default the one that wrote last")
     convert = commands.add_parser("convert", help="write a model in another form")
-    convert.add_argument("source", type=Path, metavar="SOURCE", help="a directory of a model, or a checkpoint")
+    convert.add_argument("source", type=Path, metavar="SOURCE", help="a model's directory, or a checkpoint")
     convert.add_argument("--to", choices=("huggingface", "fsdp2"), required=True, help="what to write")
     for command in (export, convert):
         command.add_argument("target", type=Path, metavar="TARGET", help="a directory that is not there yet")

@@ -56,6 +56,9 @@ def convert(source: Path, target: Path, *, to: Form) -> int:
     """
     if target.exists():
         raise ExportError(f"{target} is there already: name a directory that is not")
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it without annotations
     model = _loaded(source)
     beside = store.prepare(target)
     try:
@@ -99,7 +102,7 @@ def model_of(source: Path, *, stage: str | None = None) -> Path:
 
 
 def _loaded(source: Path) -> "PreTrainedModel":
-    """The model of a directory, on the host; of a checkpoint with an adapter that lies alone there is none."""
+    """The model of a directory, on the host; an adapter that lies alone is none."""
     from roll_learners.errors import LearnerError
     from roll_learners.fsdp2 import full_weights
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -130,10 +133,10 @@ def _write(model: "PreTrainedModel", source: Path, beside: Path, to: Form) -> No
     if to == "huggingface":
         model.save_pretrained(beside)
     else:
-        import torch.distributed.checkpoint as dcp
+        from roll_learners.fsdp2 import save_full_weights
 
         model.config.save_pretrained(beside)
-        dcp.save({"model": _untied(model)}, checkpoint_id=beside / SHARDS, no_dist=True)
+        save_full_weights(_untied(model), beside / SHARDS)
     for pattern in ("tokenizer*", "special_tokens_map.json", "chat_template*", "vocab*", "merges.txt"):
         for path in source.glob(pattern):
             shutil.copy(path, beside / path.name)

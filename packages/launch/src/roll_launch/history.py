@@ -31,6 +31,8 @@ FREE = (
     "stages.*.rollout.retries", "stages.*.rollout.record", "stages.*.rollout.sync_tolerance", "stages.*.rollout.weight_sync.*",
     "stages.*.rollout.scheduling.router", "stages.*.rollout.scheduling.kv_tokens",
     "stages.*.rollout.scheduling.weigh_health", "stages.*.rollout.scheduling.quarantine_after",
+    "stages.*.rollout.scheduling.stragglers", "stages.*.rollout.scheduling.stragglers.*",
+    "stages.*.rollout.scheduling.wait_deadline_s",
     "stages.*.rewards.adaptive_deadline", "stages.*.rewards.adaptive_deadline.*",
     "stages.*.critics.placement", "stages.*.critics.threads", "stages.*.reference",
     "stages.*.teacher_logits", "stages.*.teachers.*.placement", "stages.*.teachers.*.device",

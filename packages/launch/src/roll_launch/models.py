@@ -132,6 +132,34 @@ def pretrained_model(path: Path, *, dtype: str = "float32") -> "PreTrainedModel"
     return model
 
 
+def adapted_model(path: Path) -> "PreTrainedModel":
+    """The model that the adapter in a directory was trained beside, with the adapter in its weights.
+
+    Args:
+        path: In PEFT's layout, such as a checkpoint of a stage with `learner.lora`.
+
+    Raises:
+        ModelError: if there is no adapter, its model is not where its configuration says, or they do not fit.
+    """
+    from roll_learners.errors import LearnerError
+    from roll_learners.lora import load_adapter
+
+    file = _directory(path, "adapter") / "adapter_config.json"
+    try:
+        base = json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read {file}: {error}") from error
+    if not base:
+        raise ModelError(f"{file} names no model (base_model_name_or_path): it was trained beside new weights")
+    dtype = str(_read_config(Path(base)).get("dtype") or "float32")
+    model = pretrained_model(Path(base), dtype=dtype)
+    try:
+        merged: PreTrainedModel = load_adapter(model, path).merged_model()
+    except LearnerError as error:
+        raise ModelError(str(error)) from error
+    return merged
+
+
 def load_value_model(source: ModelSource) -> "PreTrainedModel":
     """The model of `source` with one number for each token as its output, drawn from the seed of `source`.
 

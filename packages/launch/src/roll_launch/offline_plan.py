@@ -3,8 +3,9 @@
 `plan.py` makes it with the other stages' plans.
 """
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -144,10 +145,15 @@ def _demonstrations(stage: DistillationStage, encoder: PromptEncoder, *, heldout
         rows = open_rows(evaluation.data)[: evaluation.rows]
     else:
         rows = open_rows(stage.data)
-    domains = {row.origin: row.domain for row in rows}
-    encoded = encoder.encode_supervised(rows, max_tokens=stage.max_tokens, overlong=stage.overlong)
-    samples = tuple(
-        (replace(Sample(token_ids=ids, response_mask=mask), tag=domains[origin]),)
-        for (ids, mask), origin in zip(encoded.samples, encoded.origins, strict=True)
-    )
-    return _Read(rows=samples, origins=encoded.origins, dropped=encoded.dropped, empty=encoded.empty)
+    read = _Read(rows=(), origins=(), dropped=0, empty=0)
+    # Rows of a mixture come domain after domain.
+    for domain, together in itertools.groupby(rows, key=lambda row: row.domain):
+        encoded = encoder.encode_supervised(together, max_tokens=stage.max_tokens, overlong=stage.overlong)
+        samples = ((Sample(token_ids=ids, response_mask=mask, tag=domain),) for ids, mask in encoded.samples)
+        read = _Read(
+            rows=(*read.rows, *samples),
+            origins=read.origins + encoded.origins,
+            dropped=read.dropped + encoded.dropped,
+            empty=read.empty + encoded.empty,
+        )
+    return read

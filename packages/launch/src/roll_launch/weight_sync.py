@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 from roll_rollout import EngineError, EngineUnavailable, GenerateRequest, SamplingParams
 
+from roll_launch.config import RolloutConfig, VllmEngineConfig
 from roll_launch.errors import RollLaunchError
 from roll_launch.failures import RoleDied
 from roll_launch.role_group import RoleGroup
@@ -16,7 +17,24 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 """Greatest |difference| in nats between engine and learner on one token, by dtype of the weights. Rounding
 alone gives less; the log-probs of other weights differ by more."""
 
+QUANTISED_TOLERANCE = 1.0
+"""The same for an engine that quantises weights when it loads them, whatever their dtype. Set by what the
+probe is for, to find other weights, and not measured on a device."""
+
 PROBE_TOKENS = 8
+
+
+def tolerance_of(rollout: RolloutConfig, dtype: str) -> float:
+    """How far log-probs of engine and learner may differ on the probe of a stage, nats.
+
+    Args:
+        rollout: Of the stage; its `sync_tolerance` is taken as it is.
+        dtype: Of the weights.
+    """
+    if rollout.sync_tolerance is not None:
+        return rollout.sync_tolerance
+    quantised = isinstance(rollout.engine, VllmEngineConfig) and rollout.engine.options.get("quantization")
+    return QUANTISED_TOLERANCE if quantised else TOLERANCE[dtype]
 
 
 class WeightSyncError(RollLaunchError):

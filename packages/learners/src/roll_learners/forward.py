@@ -53,6 +53,7 @@ def score_tokens(
     entropy: EntropyUse = "none",
     term: LogitsTerm | None = None,
     columns: Mapping[str, Tensor] | None = None,
+    slopes: Tensor | None = None,
     logits_per_chunk: int = LOGITS_PER_CHUNK,
 ) -> TokenScores:
     """The scores of the micro-batch's trained tokens under the distribution they are sampled from.
@@ -64,6 +65,7 @@ def score_tokens(
         entropy: Whether entropy is computed, and whether gradient flows through it.
         term: A further number of each token, made while its logits exist.
         columns: What `term` needs of each token, [N, ...] each.
+        slopes: [N], the derivative of the loss by each log-prob, if it is known; see `linear_logprobs`.
         logits_per_chunk: More logits than this are made chunk by chunk, twice if a gradient is taken; of a
             plain linear head without `term`, more than an eighth of it tile by tile (`linear_logprobs`).
 
@@ -73,7 +75,7 @@ def score_tokens(
     states = token_states(model, batch)
     many = len(states) * int(model.config.get_text_config().vocab_size) > logits_per_chunk // 8
     if term is None and many and (head := _plain_head(model)) is not None:
-        return _fused_scores(model, states, batch.targets, head, temperature, entropy)
+        return _fused_scores(model, states, batch.targets, head, temperature, entropy, slopes)
     scoring = _Scoring(model, temperature, entropy, term)
     given = columns if columns is not None and term is not None else {}
     chunk = max(1, logits_per_chunk // int(model.config.get_text_config().vocab_size))
@@ -282,6 +284,7 @@ def _fused_scores(
     head: torch.nn.Linear,
     temperature: float,
     entropy: EntropyUse,
+    slopes: Tensor | None,
 ) -> TokenScores:
     """As `_Scoring`, without the logits."""
     weight: Tensor = head.weight
@@ -297,6 +300,7 @@ def _fused_scores(
             bias=bias,
             rule=_logits_rule(model, temperature),
             entropy=entropy != "none",
+            slopes=slopes if entropy == "none" and torch.is_grad_enabled() else None,
         )
     if entropies is not None and entropy == "metric":
         entropies = entropies.detach()

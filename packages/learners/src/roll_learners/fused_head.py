@@ -13,11 +13,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from roll_learners.errors import LearnerError
+
 LOGITS_PER_TILE = {"cpu": 2**22}
 """Logits that exist at a time: 16 MiB of float32 stay near a CPU's caches."""
 
 LOGITS_PER_DEVICE_TILE = 2**26
 """On other devices, where a launch costs more than memory."""
+
+LOGITS_WITH_SLOPES = 2**25
+"""Where slopes are known: whole rows of logits, so many that the weight's gradient is seldom added to."""
 
 ROWS_PER_TILE = 2048
 """Tokens of a tile; more make it narrower, so that the weight's gradient is added to in thinner strips."""
@@ -45,6 +50,7 @@ def linear_logprobs(
     bias: Tensor | None = None,
     rule: LogitsRule | None = None,
     entropy: bool = False,
+    slopes: Tensor | None = None,
     logits_per_tile: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """log softmax(logits) at the targets, and the entropy of softmax(logits), with exact gradients.
@@ -56,12 +62,24 @@ def linear_logprobs(
         bias: [V], or None.
         rule: What is done to the products; None is nothing.
         entropy: Whether the entropy is computed; it has a gradient too.
+        slopes: [N], the derivative of the loss by each log-prob, up to a factor, where it is known before
+            they are (a negative log-likelihood): the gradient is then made in the forward and the head
+            computed once. Not with `entropy`.
         logits_per_tile: Logits that exist at a time; None suits the device.
 
     Returns:
         log-probs[N] and entropy[N] or None, at least float32.
+
+    Raises:
+        LearnerError: `slopes` with `entropy`; in the backward, slopes that are not those of the loss.
     """
     given = LogitsRule() if rule is None else rule
+    if slopes is not None:
+        if entropy:
+            raise LearnerError("linear_logprobs: slopes and entropy exclude each other")
+        size = logits_per_tile or LOGITS_WITH_SLOPES
+        found: Tensor = _KnownSlopes.apply(states, weight, bias, targets, given, slopes, size)
+        return found, None
     tile = logits_per_tile or LOGITS_PER_TILE.get(states.device.type, LOGITS_PER_DEVICE_TILE)
     logprobs, entropies = _LinearLogprobs.apply(states, weight, bias, targets, given, entropy, tile)
     return logprobs, entropies if entropy else None
@@ -173,6 +191,65 @@ class _LinearLogprobs(torch.autograd.Function):
             None,
             None,
         )
+
+
+class _KnownSlopes(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        context: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        rule: LogitsRule,
+        slopes: Tensor,
+        size: int,
+    ) -> Tensor:
+        logprobs = torch.zeros(len(states), dtype=slopes.dtype, device=states.device)
+        of_states, of_weight, of_bias = (
+            torch.zeros_like(each) if each is not None and needed else None
+            for each, needed in zip((states, weight, bias), context.needs_input_grad[:3], strict=True)
+        )
+        every = slice(0, len(weight))
+        height = max(1, size // len(weight))
+        for row in range(0, len(states), height):
+            rows = slice(row, row + height)
+            logits = _logits(states[rows], weight, bias, rule)
+            slope = _capped_slope(logits, rule)
+            _pick(logits, targets[rows], every, logprobs[rows])
+            normaliser = logits.logsumexp(1)
+            logprobs[rows] -= normaliser
+            gradient = logits.sub_(normaliser[:, None]).exp_().mul_(-slopes[rows, None])
+            _add_at(gradient, targets[rows], every, slopes[rows])
+            gradient = gradient.mul_(rule.scale / rule.temperature if slope is None else slope)
+            flat = gradient.to(weight.dtype)
+            if of_states is not None:
+                torch.mm(flat, weight, out=of_states[rows])
+            if of_weight is not None:
+                of_weight.addmm_(flat.T, states[rows])
+            if of_bias is not None:
+                of_bias += flat.sum(0)
+        context.save_for_backward(slopes, of_states, of_weight, of_bias)
+        return logprobs
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(
+        context: Any, by_logprob: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None, None]:
+        slopes, *gradients = context.saved_tensors
+        square = slopes.square().sum()
+        factor = torch.where(square > 0, (by_logprob * slopes).sum() / square, 0.0)
+        # A loss that is not finite has a gradient that is not finite either, which whoever updates finds out.
+        far = (by_logprob - factor * slopes).abs().max() > 1e-3 * by_logprob.abs().max()
+        if len(slopes) and bool(far):
+            raise LearnerError(
+                "linear_logprobs: the loss has other derivatives by log-probs than the slopes given"
+            )
+        of_states, of_weight, of_bias = (
+            None if each is None else each * factor.to(each.dtype) for each in gradients
+        )
+        return of_states, of_weight, of_bias, None, None, None, None
 
 
 def _capped_slope(logits: Tensor, rule: LogitsRule) -> Tensor | None:

@@ -105,6 +105,18 @@ class Adapter:
             parameter.data = parameter.data.to(self._base.dtype)
         shell.save_pretrained(directory, state_dict=state)
 
+    def merged_model(self) -> PreTrainedModel:
+        """The model itself with the adapter in its weights, which ends the adapter.
+
+        Raises:
+            LearnerError: The adapter changes one side of a tied pair.
+        """
+        weights = {name: tensor.clone() for name, tensor in self.merged_weights()}
+        plain: PreTrainedModel = self._peft.unload()
+        plain.load_state_dict(weights, strict=False)
+        plain.tie_weights()
+        return plain
+
     def _layers(self) -> dict[str, Any]:
         from peft.tuners.lora import LoraLayer
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from roll_learners.forward import EntropyUse, LogitsTerm
@@ -81,6 +82,17 @@ class Objective(Protocol):
         ...
 
 
+@runtime_checkable
+class LinearObjective(Protocol):
+    """An objective whose loss is linear in the log-probs, so that a learner may make gradients at once."""
+
+    def slopes(
+        self, like: Tensor, segments: Segments, totals: Totals, columns: Mapping[str, Tensor]
+    ) -> Tensor:
+        """[N], the derivative of the loss by each log-prob, whatever these are; of the dtype of `like`."""
+        ...
+
+
 class SupervisedObjective:
     """The negative log-likelihood of the trained tokens."""
 
@@ -103,3 +115,12 @@ class SupervisedObjective:
             losses=-tokens.logprobs, segments=tokens.segments, totals=tokens.totals
         )
         return Terms(loss=loss, metrics={"nll": Metric(loss.detach(), "sum")})
+
+    def slopes(
+        self, like: Tensor, segments: Segments, totals: Totals, columns: Mapping[str, Tensor]
+    ) -> Tensor:
+        """See `LinearObjective`."""
+        zeros = like.new_zeros(len(segments.ids), requires_grad=True)
+        loss: Tensor = self._aggregate(losses=-zeros, segments=segments, totals=totals)
+        (slopes,) = torch.autograd.grad(loss, zeros)
+        return slopes

@@ -26,7 +26,7 @@ from roll_learners.forward import (
     token_states,
     use_packed_rows,
 )
-from roll_learners.objective import Metric, Objective, Terms, TokenBatch
+from roll_learners.objective import LinearObjective, Metric, Objective, Terms, TokenBatch
 from roll_learners.routing import Routers
 from roll_learners.sample import Sample
 from roll_learners.segments import Totals
@@ -119,19 +119,32 @@ class LocalScorer:
         entropy: EntropyUse = "none",
         term: LogitsTerm | None = None,
         columns: Mapping[str, Tensor] | None = None,
+        slopes: Tensor | None = None,
     ) -> TokenScores:
         """The scores of a micro-batch's trained tokens, with gradient where that is enabled."""
         self._route(batch, record=self._aux_loss > 0 and torch.is_grad_enabled())
         with autocast(self.compute, self.device):
             return score_tokens(
-                self.model, batch, temperature=self.temperature, entropy=entropy, term=term, columns=columns
+                self.model,
+                batch,
+                temperature=self.temperature,
+                entropy=entropy,
+                term=term,
+                columns=columns,
+                slopes=slopes,
             )
 
     def terms(
         self, batch: MicroBatch, objective: Objective, columns: Mapping[str, Tensor], totals: Totals
     ) -> Terms:
         """The objective's loss and metrics of a micro-batch; see `roll_learners.gradient.Runner`."""
-        scores = self.score(batch, entropy=objective.entropy, term=objective.logits_term, columns=columns)
+        slopes = None
+        if isinstance(objective, LinearObjective):
+            like = torch.zeros(0, dtype=torch.float64 if self.dtype == np.float64 else torch.float32)
+            slopes = objective.slopes(like.to(self.device), batch.segments, totals, columns)
+        scores = self.score(
+            batch, entropy=objective.entropy, term=objective.logits_term, columns=columns, slopes=slopes
+        )
         terms = objective.terms(
             TokenBatch(
                 logprobs=scores.logprobs,

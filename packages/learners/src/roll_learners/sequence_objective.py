@@ -28,6 +28,12 @@ class SequenceObjective:
         """See `Objective`."""
         return linear_terms(tokens.logprobs, tokens.segments, tokens.totals, tokens.columns)
 
+    def slopes(
+        self, like: Tensor, segments: Segments, totals: Totals, columns: Mapping[str, Tensor]
+    ) -> Tensor:
+        """See `roll_learners.objective.LinearObjective`."""
+        return segments.spread(segments.means(columns["slope"])).to(like.dtype) * totals.ranks
+
 
 def linear_terms(values: Tensor, segments: Segments, totals: Totals, columns: Mapping[str, Tensor]) -> Terms:
     """The sum over sequences of share + slope x (sum of values - the same as a constant).

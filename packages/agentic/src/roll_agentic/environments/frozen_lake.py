@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from roll_agentic.environment import Reset, Step
 from roll_agentic.environments.answer import marked_answer
+from roll_agentic.environments.grid_info import grid_info
 from roll_agentic.errors import AgenticError
-from roll_agentic.pictures.grid import grid_png
 
 MOVES = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
 _SIDES = {"left": ("up", "down"), "right": ("up", "down"), "up": ("left", "right"), "down": ("left", "right")}
@@ -118,16 +118,13 @@ class FrozenLake:
         return "\n".join(lines)
 
     def _info(self, *, is_valid: bool) -> dict[str, object]:
-        board = self._board()
-        info: dict[str, object] = {
-            "instructions": _INSTRUCTIONS,
-            "actions": list(MOVES),
-            "action_is_valid": is_valid,
-            "state": board,
-        }
-        if self._pictures:
-            info["image"] = grid_png(board.split("\n"))
-        return info
+        return grid_info(
+            self._board(),
+            instructions=_INSTRUCTIONS,
+            actions=MOVES,
+            is_valid=is_valid,
+            pictures=self._pictures,
+        )
 
 
 def has_path(lake: Sequence[str]) -> bool:

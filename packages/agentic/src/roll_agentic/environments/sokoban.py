@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from roll_agentic.environment import Reset, Step
 from roll_agentic.environments.answer import marked_answer
 from roll_agentic.environments.frozen_lake import MOVES
+from roll_agentic.environments.grid_info import grid_info
 from roll_agentic.errors import AgenticError
-from roll_agentic.pictures.grid import grid_png
 
 _INSTRUCTIONS = (
     "Push every box onto a goal: # wall, _ floor, O goal, X box, * box on goal, P you, S you on goal. Say "
@@ -170,17 +170,14 @@ class Sokoban:
         return "O" if on_goal else "_"
 
     def _info(self, *, is_valid: bool) -> dict[str, object]:
-        board = self._board()
-        info: dict[str, object] = {
-            "instructions": _INSTRUCTIONS,
-            "actions": list(MOVES),
-            "action_is_valid": is_valid,
-            "state": board,
-            "boxes_on_goals": len(self._boxes & self._goals),
-        }
-        if self._pictures:
-            info["image"] = grid_png(board.split("\n"))
-        return info
+        return grid_info(
+            self._board(),
+            instructions=_INSTRUCTIONS,
+            actions=MOVES,
+            is_valid=is_valid,
+            pictures=self._pictures,
+            boxes_on_goals=len(self._boxes & self._goals),
+        )
 
 
 def _shift(cell: Cell, move: Cell) -> Cell:

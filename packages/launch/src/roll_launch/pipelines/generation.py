@@ -14,7 +14,7 @@ from roll_launch.plan import RlvrPlan
 from roll_launch.role_group import RoleGroup
 from roll_launch.roles import Actor, RewardWorker
 from roll_launch.side_roles import OfflineTrainer
-from roll_launch.weight_sync import TOLERANCE, WeightSync
+from roll_launch.weight_sync import WeightSync, tolerance_of
 
 
 class GenerationEvaluation:
@@ -83,7 +83,7 @@ class GenerationEvaluation:
             probe_ids=plan.prompts.prompts[0].token_ids,
             # The learner of given rows divides by no temperature.
             temperature=1.0,
-            tolerance=stage.rollout.sync_tolerance or TOLERANCE[plan.model.dtype],
+            tolerance=tolerance_of(stage.rollout, plan.model.dtype),
             waits=context.waits,
             deadline_s=stage.deadlines.sync_s,
         )

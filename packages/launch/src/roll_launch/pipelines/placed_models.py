@@ -39,8 +39,7 @@ class PlacedModelGroups:
             self._entered.enter_context(group.told(lambda name, why: self._tell(), lambda name: self._tell()))
         if self._groups:
             self._workers.bring_up_with(lambda name, worker: worker.serve_models(self._live()))
-        for worker in self._workers.live.values():
-            await worker.serve_models(self._live())
+            await self._tell_all()
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -84,9 +83,7 @@ async def start_placed_models(
             waits=context.waits,
             start_deadline_s=stage.deadlines.start_s,
         )
-        async with context.waits.wait(
-            f"start of reward model {name}", deadline_s=stage.deadlines.start_s
-        ):
+        async with context.waits.wait(f"start of reward model {name}", deadline_s=stage.deadlines.start_s):
             for index in range(replicas):
                 await groups[name].start(f"reward-model-{name}-{index}")
     return PlacedModelGroups(groups, workers)

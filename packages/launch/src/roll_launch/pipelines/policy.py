@@ -31,7 +31,7 @@ from roll_launch.progress import StageProgress
 from roll_launch.prompts import Prompt
 from roll_launch.roles import Handle, ScoredRollout
 from roll_launch.run_directory import rollouts_file
-from roll_launch.weight_sync import TOLERANCE, WeightSync
+from roll_launch.weight_sync import WeightSync, tolerance_of
 
 
 class PolicyPipeline(ABC):
@@ -225,7 +225,7 @@ class PolicyPipeline(ABC):
             # Engines whose weights stay are not those of the learner.
             probe_ids=plan.probe_ids if stage.rollout.engine.follows else None,
             temperature=plan.sampling.temperature,
-            tolerance=stage.rollout.sync_tolerance or TOLERANCE[plan.model.dtype],
+            tolerance=tolerance_of(stage.rollout, plan.model.dtype),
             waits=waits,
             deadline_s=stage.deadlines.sync_s,
         )

@@ -104,6 +104,8 @@ async def start_with_critics(
     started: Callable[[str, Awaitable[CriticRole]], Awaitable[CriticRole]],
 ) -> Trainer:
     """The trainer, after the critics that are roles of their own: they are what it asks."""
+    if not critics:
+        return await runtime.start_trainer(spec)
     made = await asyncio.gather(
         *(
             started(name, runtime.start_critic(name, critic))

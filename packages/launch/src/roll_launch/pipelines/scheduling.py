@@ -12,11 +12,12 @@ from roll_scheduler import (
     OverProvision,
     PartialRollouts,
     SchedulerPolicy,
+    Stragglers,
     TruncatedShare,
     ZeroSpread,
 )
 
-from roll_launch.config import AgenticStage, FiltersConfig, RlvrStage, longest_episode_s
+from roll_launch.config import AgenticStage, FiltersConfig, RlvrStage, SchedulingConfig, longest_episode_s
 
 FEWEST_FAILURES = 16
 """A batch may always have so many failed attempts; larger ones half as many as they have tickets."""
@@ -46,11 +47,17 @@ def training_policy(stage: RlvrStage | AgenticStage) -> SchedulerPolicy:
         quarantine_after=rollout.scheduling.quarantine_after,
     )
     if asynchrony is None:
-        return policy
+        return replace(policy, stragglers=_stragglers(rollout.scheduling))
     partial = None
     if asynchrony.carry or asynchrony.in_flight == "stop":
         partial = PartialRollouts(max_versions=asynchrony.max_versions, stop_at_cut=asynchrony.carry)
-    return replace(policy, max_staleness=asynchrony.max_staleness, stale=asynchrony.stale, partial=partial)
+    return replace(
+        policy,
+        max_staleness=asynchrony.max_staleness,
+        stale=asynchrony.stale,
+        partial=partial,
+        stragglers=_stragglers(rollout.scheduling),
+    )
 
 
 def evaluation_policy(stage: RlvrStage | AgenticStage, prompts: int) -> SchedulerPolicy:
@@ -87,6 +94,7 @@ def _policy(
         max_failures=max(FEWEST_FAILURES, at_once // 2),
         router=rollout.scheduling.router,
         weigh_health=rollout.scheduling.weigh_health,
+        wait_deadline_s=rollout.scheduling.wait_deadline_s,
     )
     generating = max(1, math.ceil(at_once / (rollout.engine.max_batch * rollout.replicas)))
     if isinstance(stage, AgenticStage):
@@ -103,6 +111,13 @@ def _policy(
         if adaptive is None
         else AdaptiveDeadline(least_s=adaptive.least_s, factor=adaptive.factor, most_s=adaptive.most_s),
     )
+
+
+def _stragglers(scheduling: SchedulingConfig) -> Stragglers | None:
+    config = scheduling.stragglers
+    if config is None:
+        return None
+    return Stragglers(action=config.action, gain=config.gain, every_s=config.every_s, most=config.most)
 
 
 def _filters(config: FiltersConfig) -> tuple[GroupFilter, ...]:

@@ -76,9 +76,7 @@ class PreferenceTask:
     def evaluate(self, samples: Sequence[Sample]) -> dict[str, float]:
         """See `OfflineTask`."""
         pairs = pairs_of(samples)
-        return self._weighted(
-            preference_metrics(self._learner, pairs, self._rule, reference=self._reference)
-        )
+        return self._weighted(preference_metrics(self._learner, pairs, self._rule, reference=self._reference))
 
     def _weighted(self, metrics: dict[str, float]) -> dict[str, float]:
         return weighted_rewards(metrics, self._rule.options.get("beta", 1.0))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         load_checkpoint,
         save_checkpoint,
         save_checkpoint_async,
+        save_full_weights,
     )
     from roll_learners.fsdp2.learner import Fsdp2Learner
     from roll_learners.fsdp2.scorer import Fsdp2Scorer
@@ -31,10 +32,13 @@ __all__ = [
     "load_checkpoint",
     "save_checkpoint",
     "save_checkpoint_async",
+    "save_full_weights",
 ]
 
 _MODULES = {
-    "checkpoint": "SavedState full_weights load_checkpoint save_checkpoint save_checkpoint_async",
+    "checkpoint": (
+        "SavedState full_weights load_checkpoint save_checkpoint save_checkpoint_async save_full_weights"
+    ),
     "learner": "Fsdp2Learner",
     "scorer": "Fsdp2Scorer",
     "sharding": "check_family",

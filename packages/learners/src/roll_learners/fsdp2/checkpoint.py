@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,9 @@ from roll_learners.errors import LearnerError
 from roll_learners.fsdp2.learner import Fsdp2Learner
 
 RANDOM = "random"
+
+ALONE = "torch.distributed is disabled, unavailable or uninitialized"
+"""How a warning begins that a checkpoint is read or written by one process, which is what was asked for."""
 
 
 class SavedState:
@@ -72,7 +77,8 @@ def save_checkpoint_async(learner: Fsdp2Learner, directory: Path) -> SavedState:
 def load_checkpoint(learner: Fsdp2Learner, directory: Path) -> None:
     """Takes on a checkpoint that any layout wrote; all ranks call it.
 
-    A rank whose number the checkpoint does not know keeps its random state.
+    A rank whose number the checkpoint does not know keeps its random state. Of one that was converted from a
+    Hugging Face directory only the weights are taken, and the optimizer begins anew.
 
     Raises:
         LearnerError: There is none, or it is of another model.
@@ -83,8 +89,9 @@ def load_checkpoint(learner: Fsdp2Learner, directory: Path) -> None:
     mine = f"{RANDOM}.{dist.get_rank()}"
     if mine in described:
         state[RANDOM] = {str(dist.get_rank()): torch.get_rng_state()}
+    there = {name.partition(".")[0] for name in described}  # one that was converted has weights alone
     try:
-        dcp.load(state, checkpoint_id=directory)
+        dcp.load({part: state[part] for part in state if part in there}, checkpoint_id=directory)
     except (OSError, CheckpointException) as error:
         raise LearnerError(f"{directory}: the sharded checkpoint cannot be read: {error}") from error
     learner.take_sharded_state(state)
@@ -106,8 +113,24 @@ def full_weights(directory: Path) -> dict[str, Tensor]:
         for name, entry in described.items()
         if name.startswith("model.") and isinstance(entry, TensorStorageMetadata)
     }
-    dcp.load({"model": weights}, checkpoint_id=directory, no_dist=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ALONE)
+        dcp.load({"model": weights}, checkpoint_id=directory, no_dist=True)
     return weights
+
+
+def save_full_weights(weights: Mapping[str, Tensor], directory: Path) -> None:
+    """Writes weights as a checkpoint that any layout loads; it has no optimizer, so only weights.
+
+    Needs no process group; for conversions.
+
+    Args:
+        weights: By names of the model's state dict, tied tensors once.
+        directory: Made if it is not there.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ALONE)
+        dcp.save({"model": dict(weights)}, checkpoint_id=directory, no_dist=True)
 
 
 def _state(learner: Fsdp2Learner) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Learners over Megatron-Core: tensor, pipeline, context, expert and data parallel. Needs the extra `megatron`."""
+"""Learners over Megatron-Core: tensor, pipeline, context, expert and data parallel; extra `megatron`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from roll_learners.megatron.architecture import FAMILIES, Architecture, read_arc
 from roll_learners.megatron.layout import MegatronLayout, check_layout
 
 if TYPE_CHECKING:
+    from roll_learners.megatron.checkpoint import load_checkpoint, save_checkpoint
     from roll_learners.megatron.groups import check_library, close_groups
     from roll_learners.megatron.learner import MegatronCritic, MegatronLearner, MegatronScorer
     from roll_learners.megatron.weights import DirectoryWeights, ModelWeights, Weights
@@ -26,7 +27,9 @@ __all__ = [
     "check_layout",
     "check_library",
     "close_groups",
+    "load_checkpoint",
     "read_architecture",
+    "save_checkpoint",
 ]
 
 _HOMES = {
@@ -38,6 +41,8 @@ _HOMES = {
     "Weights": "weights",
     "check_library": "groups",
     "close_groups": "groups",
+    "load_checkpoint": "checkpoint",
+    "save_checkpoint": "checkpoint",
 }
 
 

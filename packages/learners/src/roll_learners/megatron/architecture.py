@@ -137,7 +137,7 @@ def _rope(family: str, config: Mapping[str, Any]) -> tuple[float, float | None]:
     own = {name: float(rope.get(name, -1)) for name in LLAMA3_ROPE}
     if kind != "llama3" or own != LLAMA3_ROPE:
         raise LearnerError(
-            f"megatron: {family} with rope_type {kind!r} {rope} is not converted: allowed are default, and llama3 "
-            f"with {LLAMA3_ROPE}"
+            f"megatron: {family} with rope_type {kind!r} {rope} is not converted: allowed are default, and "
+            f"llama3 with {LLAMA3_ROPE}"
         )
     return theta, float(rope["factor"])

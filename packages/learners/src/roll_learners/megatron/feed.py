@@ -54,7 +54,7 @@ def make_feeds(
     packing: bool,
     device: str,
 ) -> list[Feed]:
-    """The micro-batches of a replica, at least one; those without a trained token keep it in step with others.
+    """The micro-batches of a replica, at least one; one without a trained token keeps in step with others.
 
     Args:
         samples: The same in all processes.
@@ -91,14 +91,12 @@ def make_feeds(
     step = layout.pipeline if layout.virtual_pipeline > 1 else 1
     count = max(1, -(-len(planned) // step)) * step
     feeds = []
-    for i in range(count):
-        if i >= len(planned) or not len(planned[i]):
-            feeds.append(_feed(_nothing(multiple, device), None, layout, context_rank))
-            continue
-        chosen = [rows[r] for r in planned[i].tolist()]
-        width = int(lengths[planned[i]].max())
-        batch = collate(samples, chosen, device=device, pad_to=width, packing=packing)
-        bounds = [0, *np.cumsum([row.length for row in chosen]).tolist()] if packing else None
+    for own in [*planned, *[np.zeros(0, np.int64)] * (count - len(planned))]:
+        batch, bounds = _nothing(multiple, device), None
+        if len(own):
+            chosen, width = [rows[r] for r in own.tolist()], int(lengths[own].max())
+            batch = collate(samples, chosen, device=device, pad_to=width, packing=packing)
+            bounds = [0, *np.cumsum([row.length for row in chosen]).tolist()] if packing else None
         feeds.append(_feed(batch, bounds, layout, context_rank))
     return feeds
 

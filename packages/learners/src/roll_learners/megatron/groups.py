@@ -85,8 +85,8 @@ def make_groups(layout: MegatronLayout, model: Architecture, *, device: str) -> 
     if _groups:
         if _sizes(_groups[0].layout) != _sizes(layout):
             raise LearnerError(
-                f"megatron: this process has groups of {_groups[0].layout}; got {layout}: models of a process "
-                "share one layout"
+                f"megatron: this process has groups of {_groups[0].layout}; got {layout}: models of a "
+                "process share one layout"
             )
         return _groups[0]
     from megatron.core import parallel_state

@@ -1,4 +1,4 @@
-"""How a model is spread over processes, and whether its sizes allow it. Torch-free, for checking configurations."""
+"""How a model is spread over processes, and whether its sizes allow it. Torch-free."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class MegatronLayout:
             raise unknown_name("layout.recompute", self.recompute, get_args(Recompute))
         if self.virtual_pipeline > 1 and self.pipeline < 2:
             raise LearnerError(
-                f"layout.virtual_pipeline is {self.virtual_pipeline} with pipeline {self.pipeline}: allowed is "
-                "1, or a pipeline of at least 2"
+                f"layout.virtual_pipeline is {self.virtual_pipeline} with pipeline {self.pipeline}: allowed "
+                "is 1, or a pipeline of at least 2"
             )
         if self.sequence_parallel and self.tensor < 2:
             raise LearnerError(

@@ -48,9 +48,7 @@ class DecoderModel(GPTModel):  # type: ignore[misc]  # the library has no types
             rotary = self.rotary_pos_emb(length * self.config.context_parallel_size)
         else:
             rotary = self.rotary_pos_emb.get_emb(length)[position_ids[0]]
-        decoded: Tensor = self.decoder(
-            hidden_states=states, attention_mask=boundaries, rotary_pos_emb=rotary
-        )
+        decoded: Tensor = self.decoder(hidden_states=states, attention_mask=boundaries, rotary_pos_emb=rotary)
         return decoded
 
     def token_states(self, states: Tensor, places: Tensor, *, replicated: bool) -> Tensor:
@@ -63,9 +61,7 @@ class DecoderModel(GPTModel):  # type: ignore[misc]  # the library has no types
                 its gradients are not summed.
         """
         if self.config.sequence_parallel:
-            states = gather_from_sequence_parallel_region(
-                states, tensor_parallel_output_grad=not replicated
-            )
+            states = gather_from_sequence_parallel_region(states, tensor_parallel_output_grad=not replicated)
         return states.transpose(0, 1).flatten(0, 1)[places]
 
 
@@ -151,19 +147,6 @@ def transformer_config(model: Architecture, layout: MegatronLayout, dtype: torch
         layout: How it is spread.
         dtype: Of weights and of what stages send each other.
     """
-    mixture = (
-        {}
-        if not model.experts
-        else {
-            "num_moe_experts": model.experts,
-            "moe_router_topk": model.experts_per_token,
-            "moe_ffn_hidden_size": model.expert_intermediate,
-            "moe_router_load_balancing_type": "none",
-            "moe_router_dtype": "fp32",
-            # The gates of the chosen experts add up to 1 if softmax runs over these alone.
-            "moe_router_pre_softmax": not model.normalised_gates,
-        }
-    )
     return TransformerConfig(
         num_layers=model.layers,
         hidden_size=model.hidden,
@@ -205,6 +188,19 @@ def transformer_config(model: Architecture, layout: MegatronLayout, dtype: torch
         bias_dropout_fusion=False,
         apply_rope_fusion=False,
         persist_layer_norm=False,
-        **mixture,
+        **(_mixture(model) if model.experts else {}),
         **RECOMPUTE[layout.recompute],
     )
+
+
+def _mixture(model: Architecture) -> dict[str, object]:
+    """Settings of a mixture of experts."""
+    return {
+        "num_moe_experts": model.experts,
+        "moe_router_topk": model.experts_per_token,
+        "moe_ffn_hidden_size": model.expert_intermediate,
+        "moe_router_load_balancing_type": "none",
+        "moe_router_dtype": "fp32",
+        # The gates of the chosen experts add up to 1 if softmax runs over these alone.
+        "moe_router_pre_softmax": not model.normalised_gates,
+    }

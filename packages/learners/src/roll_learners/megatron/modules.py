@@ -6,6 +6,7 @@ context-parallel processes, both from torch alone.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from megatron.core.transformer.mlp import MLP, MLPSubmodules
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe.experts import SequentialMLP
 from megatron.core.transformer.moe.moe_layer import MoELayer, MoESubmodules
+from megatron.core.transformer.moe.router import TopKRouter
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
@@ -86,8 +88,7 @@ class CausalAttention(MegatronModule):  # type: ignore[misc]  # the library has 
             return _joined_heads(_attend(query, key, value))
         bounds = attention_mask.tolist()
         parts = [
-            _attend(query[start:stop], key[start:stop], value[start:stop])
-            for start, stop in zip(bounds, bounds[1:], strict=False)
+            _attend(query[start:stop], key[start:stop], value[start:stop]) for start, stop in pairwise(bounds)
         ]
         return _joined_heads(torch.cat(parts))
 
@@ -104,6 +105,14 @@ class CausalAttention(MegatronModule):  # type: ignore[misc]  # the library has 
         own = context_places(length, rank, ranks).to(query.device)
         mask = own[:, None] >= torch.arange(length, device=query.device)[None, :]
         return _joined_heads(_attend(query, keys, values, mask))
+
+
+class PlainRouter(TopKRouter):  # type: ignore[misc]  # the library has no types
+    """The library's router, whose scores it makes with TransformerEngine alone: here torch makes them."""
+
+    def gating(self, input: Tensor) -> Tensor:
+        """[..., E] scores in float32 of states[..., H]."""
+        return F.linear(input.float(), self.weight.float())
 
 
 def decoder_spec(
@@ -132,7 +141,9 @@ def decoder_spec(
     dense = ModuleSpec(module=MLP, submodules=gated)
     mixture = ModuleSpec(
         module=MoELayer,
-        submodules=MoESubmodules(experts=ModuleSpec(module=SequentialMLP, submodules=gated)),
+        submodules=MoESubmodules(
+            router=PlainRouter, experts=ModuleSpec(module=SequentialMLP, submodules=gated)
+        ),
     )
     layer = ModuleSpec(
         module=TransformerLayer,

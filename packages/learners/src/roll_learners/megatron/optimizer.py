@@ -96,6 +96,16 @@ class ShardedAdamW:
         self.library.step_with_ready_grads()
         return rate
 
+    def take_state(self, state: Any) -> None:
+        """Takes on what a checkpoint filled, but for the settings, which stay this optimizer's.
+
+        Args:
+            state: Of the library's `sharded_state_dict`, loaded.
+        """
+        self.library.load_state_dict(state)
+        for group in self.library.param_groups:
+            group["betas"], group["eps"] = tuple(self.settings.betas), self.settings.eps
+
     def _gradients(self) -> list[torch.Tensor]:
         chained: list[Any] = list(getattr(self.library, "chained_optimizers", [self.library]))
         return [

@@ -1,7 +1,7 @@
 """Which tensors of Hugging Face make which of Megatron-Core: the whole conversion, as a table. Torch-free.
 
-Every Hugging Face tensor is divided along one of its dimensions, evenly over the tensor-parallel processes, and
-the pieces of one process are then fused; so that a process reads, and sends, its own pieces alone.
+Every Hugging Face tensor is divided along one of its dimensions, evenly over the tensor-parallel processes,
+and the pieces of one process are then fused; so that a process reads, and sends, its own pieces alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Head = Literal["language", "value"]
 """What stands on the decoder: scores of the next token, or one number."""
 
 Fusion = Literal["none", "stacked", "heads"]
-"""Of a process's pieces: there is one; one below the other; or for each key-value head its queries, key, value."""
+"""Of a process's pieces: there is one; one below the other; or queries, key and value of each head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +60,7 @@ def rules(model: Architecture, head: Head) -> Iterator[Rule]:
     """
     vocabulary = (model.vocabulary, model.hidden)
     embedding = Source(name="model.embed_tokens.weight", shape=vocabulary, divided=0)
-    yield Rule(
-        target="embedding.word_embeddings.weight", sources=(embedding,), place="first", padded=True
-    )
+    yield Rule(target="embedding.word_embeddings.weight", sources=(embedding,), place="first", padded=True)
     for layer in range(model.layers):
         for rule in (*_attention(model), *(_mixture(model) if model.experts else _dense(model))):
             yield _in_layer(rule, layer)
@@ -99,7 +97,8 @@ def _attention(model: Architecture) -> Iterator[Rule]:
     yield Rule(target="self_attention.linear_qkv.weight", sources=weights, fusion="heads")
     if model.qkv_bias:
         biases = tuple(
-            Source(name=f"self_attn.{part}_proj.bias", shape=(size,), divided=0) for part, size in rows.items()
+            Source(name=f"self_attn.{part}_proj.bias", shape=(size,), divided=0)
+            for part, size in rows.items()
         )
         yield Rule(target="self_attention.linear_qkv.bias", sources=biases, fusion="heads")
     if model.qk_norm:
@@ -125,7 +124,8 @@ def _mixture(model: Architecture) -> Iterator[Rule]:
 
 def _gated(target: str, source: str, hidden: int, width: int) -> Iterator[Rule]:
     up = tuple(
-        Source(name=f"{source}.{part}_proj.weight", shape=(width, hidden), divided=0) for part in ("gate", "up")
+        Source(name=f"{source}.{part}_proj.weight", shape=(width, hidden), divided=0)
+        for part in ("gate", "up")
     )
     down = Source(name=f"{source}.down_proj.weight", shape=(hidden, width), divided=1)
     yield Rule(target=f"{target}.linear_fc1.weight", sources=up, fusion="stacked")

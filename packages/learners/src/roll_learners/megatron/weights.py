@@ -1,4 +1,4 @@
-"""Where the weights of a Hugging Face model are read from, piece by piece: a directory, or a model in memory."""
+"""Where the weights of a Hugging Face model are read from, piece by piece: a directory, or memory."""
 
 from __future__ import annotations
 
@@ -109,4 +109,3 @@ class ModelWeights:
             if fused is not None and number < len(fused):
                 return fused[number] if part == "down" else fused[number].chunk(2)[part == "up"]
         raise LearnerError(f"megatron: the model has no tensor {name!r}")
-

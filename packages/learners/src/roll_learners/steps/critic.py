@@ -132,9 +132,19 @@ def _learn(
     return results
 
 
-def critic_values(critics: Sequence[Critic], samples: Sequence[Sample]) -> Tensor:
-    """[M, N], the values of all critics before each trained token of all samples."""
-    return torch.stack([flat(critic.values(samples), samples) for critic in critics])
+def critic_values(critics: Sequence[Critic], samples: Sequence[Sample], *, apart: bool = False) -> Tensor:
+    """[M, N], the values of all critics before each trained token of all samples.
+
+    Args:
+        critics: M of them.
+        samples: S samples with N trained tokens.
+        apart: Whether to ask all at a time, because they are in other processes.
+    """
+    if not apart:
+        return torch.stack([flat(critic.values(samples), samples) for critic in critics])
+    with ThreadPoolExecutor(len(critics), thread_name_prefix="critics") as pool:
+        columns = list(pool.map(lambda critic: critic.values(samples), critics))
+    return torch.stack([flat(column, samples) for column in columns])
 
 
 def value_metrics(values: Tensor, returns: Tensor) -> dict[str, float]:

@@ -230,9 +230,9 @@ class _Step:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Advantages[N] and values[M, N], with the critics updated before or after these are taken."""
         algorithm, critics, samples = self.algorithm, self.roles.critics, self.samples
-        before = algorithm.critic.order == "before"
+        before, apart = algorithm.critic.order == "before", self.roles.critics_apart
         returns = critic_returns(rewards, None, algorithm, segments_of(samples))
-        values = None if before else critic_values(critics, samples)
+        values = None if before else critic_values(critics, samples, apart=apart)
         if values is not None:
             estimate = credit(samples, algorithm, rewards, values=mean_values(values))
             returns = returns if estimate.returns is None else estimate.returns
@@ -245,12 +245,12 @@ class _Step:
             mini_batches=mini_batches,
             epochs=epochs,
             rng=rng,
-            apart=self.roles.critics_apart,
+            apart=apart,
         )
-        if before or not self.roles.critics_apart:
+        if before or not apart:
             self.finish_critics()
         if values is None:
-            values = critic_values(critics, samples)
+            values = critic_values(critics, samples, apart=apart)
             estimate = credit(samples, algorithm, rewards, values=mean_values(values))
         self.critic_metrics |= value_metrics(values, returns)
         return estimate.advantages, values

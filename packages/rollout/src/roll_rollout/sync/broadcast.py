@@ -28,6 +28,9 @@ BUCKET_BYTES = 1 << 26
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.005
+_LINGER_S = 0.5
+"""How long after a failed session those are waited for that seemed to be behind."""
+
 _GATHER_S = 0.1
 """How long a session of replicas that nobody expects waits for one more."""
 
@@ -151,20 +154,22 @@ class BroadcastSender:
 
     def _serve(self, topic: str, manifest: Manifest) -> None:
         """Serves one publication, session after session, until the next one."""
-        awaited, served = set(self._receivers), set[int]()
+        awaited, served, linger_s = set(self._receivers), set[int](), 0.0
         end = time.monotonic() + self._session_s
         while not self._stop.is_set() and time.monotonic() < end:
-            members = self._gathered(topic, served, awaited)
+            members = self._gathered(topic, served, awaited, linger_s)
             served |= {member.ticket for member in members}
             if not members:
                 return
-            absent = tuple(sorted(awaited - {member.name for member in members}))
-            if absent:
-                self.missing = tuple(sorted({*self.missing, *absent}))
+            here = {member.name for member in members}
+            self.missing = tuple(sorted({*self.missing, *awaited} - here))
+            if awaited - here:
+                absent = sorted(awaited - here)
                 logger.warning("broadcast of version %d goes on without %s", manifest.version, absent)
             awaited = self._session(topic, manifest, members)
+            linger_s = _LINGER_S if awaited else 0.0
 
-    def _gathered(self, topic: str, served: set[int], awaited: set[str]) -> list[_Member]:
+    def _gathered(self, topic: str, served: set[int], awaited: set[str], linger_s: float) -> list[_Member]:
         """The members of the next session; none if there will be no other."""
         members: dict[int, _Member] = {}
         patience = self._join_s if awaited else _GATHER_S
@@ -178,8 +183,9 @@ class BroadcastSender:
                 members[ticket] = _Member(ticket=ticket, name=name, process=process)
                 first = time.monotonic() if not awaited and len(members) == 1 else first
             here = {member.name for member in members.values()}
-            complete = bool(awaited) and awaited <= here
-            if members and (complete or time.monotonic() - first > patience):
+            waited = time.monotonic() - first
+            complete = bool(awaited) and awaited <= here and waited >= linger_s
+            if members and (complete or waited > patience):
                 return list(members.values())
             self._store.set(f"{topic}/awaited", json.dumps(sorted(awaited - here)))
             self._stop.wait(_POLL_S)
@@ -188,7 +194,7 @@ class BroadcastSender:
     def _session(self, topic: str, manifest: Manifest, members: list[_Member]) -> set[str]:
         """Sends everything to the members; returns those of a failed session that should come again."""
         # One that was replaced while it waited counts once, as its newest self.
-        newest = list({member.name: member for member in members}.values())
+        newest = sorted({member.name: member for member in members}.values(), key=lambda each: each.name)
         who = tuple((member.name, member.process) for member in newest)
         if self._group is None or self._group[0] != who:
             self._group = None

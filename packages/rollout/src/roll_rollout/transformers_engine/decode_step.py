@@ -1,4 +1,4 @@
-"""The forward pass over one new token a row: the model's own, or a lean one that was seen to agree with it."""
+"""The forward pass over one new token a row: the model's own, or a lean one that agrees with it."""
 
 import logging
 
@@ -46,7 +46,7 @@ class DecodeStep:
     def _compared(
         self, lean: LeanDecode, tokens: torch.Tensor, positions: torch.Tensor, slots: KvSlots
     ) -> torch.Tensor:
-        """Returns the lean logits of the first step if they are the model's; else the lean step is given up."""
+        """Returns the logits of a first step; lean ones if they are the model's, and are so from now on."""
         expected = self._forward(tokens, positions, slots)
         found = lean(tokens, positions, slots)
         gap, spread = (found - expected).abs().max().item(), expected.float().std().item()

@@ -46,10 +46,10 @@ class LeanDecode:
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        body: Any = model.get_decoder()
+        body: Any = model.get_decoder()  # type: ignore[no-untyped-call] # transformers leaves it untyped
         first = body.layers[0]
         self._embedding = body.embed_tokens.weight
-        self._head = _linear(model.get_output_embeddings())
+        self._head = _linear(model.get_output_embeddings())  # type: ignore[no-untyped-call] # as above
         self._norm = body.norm.weight
         self._epsilon = float(body.norm.variance_epsilon)
         self._rotary = body.rotary_emb
@@ -114,14 +114,21 @@ def lean_decode(model: PreTrainedModel) -> LeanDecode | None:
         return None
     if config._attn_implementation != GROUPED_ATTENTION or config.hidden_act != "silu":
         return None
-    rope: Any = model.get_decoder()
-    if rope.rotary_emb.rope_type not in _FIXED_ROPE:
+    if any(_watched(part) for part in model.modules()):
+        return None
+    body: Any = model.get_decoder()  # type: ignore[no-untyped-call] # transformers leaves it untyped
+    if body.rotary_emb.rope_type not in _FIXED_ROPE:
         return None
     try:
         return LeanDecode(model)
     except AttributeError:
         # A release of transformers that names its parts otherwise: its own step will do.
         return None
+
+
+def _watched(module: torch.nn.Module) -> bool:
+    """Whether somebody else has a hand in a module's forward, which the lean step would pass by."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
 def _layer(layer: Any) -> _Layer:

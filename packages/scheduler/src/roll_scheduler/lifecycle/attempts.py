@@ -63,12 +63,17 @@ class Attempts:
         self._grading = DeadlineQueue(GRADING, policy.grade_deadline_s)
         self._adaptive = VaryingDeadlineQueue(GRADING)
         self._stopping = DeadlineQueue(RUNNING, self._partial.stop_deadline_s if self._partial else math.inf)
+        self._further = (self._grading, self._adaptive, self._stopping)
 
     @property
     def next_deadline(self) -> float | None:
         """When the next attempt misses a deadline, None if nothing runs."""
-        queues = (self._generating, self._grading, self._adaptive, self._stopping)
-        return min((at for queue in queues if (at := queue.next_at()) is not None), default=None)
+        earliest = self._generating.next_at()
+        for queue in self._further:
+            at = queue.next_at()
+            if at is not None and (earliest is None or at < earliest):
+                earliest = at
+        return earliest
 
     def start(self, flight: Flight, replica: str, now: float) -> Generate:
         """A ticket got a slot."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         device_bound,
         redundant_step_bound,
         speedup_ceiling,
+        staleness_bound,
         step_bound,
         work_bound,
         work_seconds,
@@ -80,6 +81,7 @@ __all__ = [
     "sheet",
     "simulate",
     "speedup_ceiling",
+    "staleness_bound",
     "static_split",
     "step_bound",
     "table",
@@ -91,7 +93,7 @@ __all__ = [
 _MODULES = {
     "attribution": "StepAttribution attribute_step",
     "bounds": "StepBound device_bound redundant_step_bound speedup_ceiling step_bound work_bound "
-    "work_seconds",
+    "staleness_bound work_seconds",
     "catalogue": "POLICIES NamedPolicy run_policy",
     "engine_model": "EngineModel",
     "errors": "SimulationError",

@@ -29,6 +29,12 @@ What is aborted only adds work. The greatest of the three is a bound although ea
 (asynchrony, partial rollouts): the critical path and the area of a single step fall away, the work stays. All
 tokens that are trained on have to be generated and all samples trained on, so the run takes at least the sum
 of both over all devices; where the devices are split, at least as long as either side.
+
+*Staleness.* With a bound of k versions, what step s trains on got its first token after the weights of step
+s - k - 1 were published, and its last before the optimizer step of s, which takes F seconds and Y for the
+sync. So from the end of step s - k - 1 to that of s it takes at least c + F + Y, with c the critical path of
+the longest completion that s trains on. Such stretches of every (k + 1)th step do not overlap, so a run takes
+at least the sum of c + F + Y over the steps r, r + k + 1, r + 2 (k + 1), ..., whichever r is.
 """
 
 from collections.abc import Sequence
@@ -45,6 +51,7 @@ __all__ = [
     "device_bound",
     "redundant_step_bound",
     "speedup_ceiling",
+    "staleness_bound",
     "step_bound",
     "work_bound",
     "work_seconds",
@@ -205,6 +212,26 @@ def device_bound(setting: Setting, *, samples: int, tokens: int) -> float:
     prompts = setting.workload.prompt_tokens * samples / setting.group_size
     train = setting.trainer.sample_s * samples / len(engines)
     return work_seconds(float(tokens), engines, prompts=prompts) + train
+
+
+def staleness_bound(setting: Setting, longest: Sequence[int], *, max_staleness: int) -> float:
+    """Least seconds of a run whose samples are at most so many versions old.
+
+    Args:
+        setting: Devices and speeds.
+        longest: Tokens of the longest completion that each step trains on, in the order of the steps.
+        max_staleness: The bound, >= 0; 0 is synchronous.
+
+    Raises:
+        SimulationError: If the bound is negative.
+    """
+    if max_staleness < 0:
+        raise SimulationError(f"staleness_bound: got max_staleness {max_staleness!r}, allowed is >= 0")
+    iteration = min(engine.iteration_s(1) for engine in setting.engines)
+    after = setting.trainer.fixed_s + setting.sync_s
+    apart = max_staleness + 1
+    each = [tokens * iteration + after for tokens in longest]
+    return max((sum(each[first::apart]) for first in range(apart)), default=0.0)
 
 
 def speedup_ceiling(*, rollout_share: float, utilisation: float) -> float:

@@ -172,6 +172,12 @@ class DistillationStage(Section):
                 allowed="every_step without top_k",
             )
         yield from domain_findings(self.teachers, self.data)
+        for index, domain in enumerate(self.data.domains if isinstance(self.data, MixtureData) else ()):
+            if (domain.weight, domain.least, domain.most) != (1.0, 0, None):
+                yield Finding(
+                    path=("data", "domains", index),
+                    message="every row of every domain is used once an epoch: no weight, least or most",
+                )
         for index, teacher in enumerate(self.teachers):
             if teacher.placement == "own" and self.objective.top_k is None:
                 yield Finding(

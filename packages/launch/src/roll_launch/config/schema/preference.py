@@ -205,9 +205,7 @@ class PreferenceStage(Section):
                     allowed="every_step or null",
                 )
         if preset == "reward_model" and self.learner.lora is not None:
-            yield Finding(
-                path=("learner", "lora"), message="a reward model is trained whole", allowed="null"
-            )
+            yield Finding(path=("learner", "lora"), message="a reward model is trained whole", allowed="null")
         if preset == "reward_model" and self.evaluation is not None and self.evaluation.generation:
             yield Finding(
                 path=("evaluation", "generation"), message="a reward model samples nothing", allowed="null"

@@ -74,7 +74,8 @@ class RolloutConfig(Section):
     sync_tolerance: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
         description="How far log-probs of engine and learner may differ after a weight sync, on a probe, in"
-        " nats; null takes 0.001 for float32 and 0.25 for bfloat16.",
+        " nats; null takes 0.001 for float32, 0.25 for bfloat16 and 1 where vLLM quantises."
+        " See docs/weight_sync.md.",
     )
     weight_sync: WeightSyncConfig = Field(
         default=AutoSyncConfig(), description="How new weights get from the trainer to the engines."

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from roll_scheduler import ROUTERS
 
-from roll_launch.config.schema.kinds import Count, NonNegative
+from roll_launch.config.schema.kinds import Count, NonNegative, Seconds
 from roll_launch.config.section import Finding, Section
 
 
@@ -115,6 +115,22 @@ class AsynchronyConfig(Section):
     )
 
 
+class StragglersConfig(Section):
+    """What is done about completions that would end sooner on another replica, while slots are free there."""
+
+    action: Literal["duplicate", "move"] = Field(
+        default="duplicate",
+        description="`duplicate` generates them there too, from the same seed; who ends first counts, the"
+        " other is aborted. `move` goes on there with the tokens that they have; it needs asynchrony with"
+        " carry, or in_flight=stop.",
+    )
+    gain: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.3, description="Part of the time that is expected to be left which has to be saved."
+    )
+    every_s: Seconds = Field(default=1.0, description="Seconds between two looks.")
+    most: Count = Field(default=64, description="Duplicates at a time, at most.")
+
+
 class SchedulingConfig(Section):
     """Order of the completions that wait, and the replica that each of them gets."""
 
@@ -132,6 +148,15 @@ class SchedulingConfig(Section):
         " fit. null leaves that to the engine.",
     )
     weigh_health: bool = Field(default=False, description="Whether replicas that are slow or fail get less.")
+    stragglers: StragglersConfig | None = Field(
+        default=None,
+        description="Completions on slow or stuck replicas are sent to others too; null leaves them.",
+    )
+    wait_deadline_s: Seconds = Field(
+        default=3600.0,
+        description="Seconds for which a step may wait while nothing runs, for replicas that drain or are to"
+        " return, say; then the run ends with the reason.",
+    )
     quarantine_after: NonNegative = Field(
         default=3,
         description="Losses of replicas a prompt is blamed for, after which it is left out; 0 for never.",

@@ -142,7 +142,7 @@ class RlvrStage(Section):
         if "turn_states" in algorithm.needs:
             yield Finding(
                 path=("algorithm", "preset"),
-                message=f"{self.algorithm.preset} compares turns from one state, which pipeline agentic has",
+                message="needs turn_states, which this pipeline does not provide; pipeline agentic does",
                 got=self.algorithm.preset,
             )
         if algorithm.needs_group_baseline and self.rollout.group_size == 1:

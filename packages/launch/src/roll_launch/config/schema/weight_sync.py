@@ -130,7 +130,12 @@ def sync_findings(runtime: str, stages: Sequence[Section]) -> Iterator[Finding]:
         path = ("stages", index, "rollout", "weight_sync")
         kind: str = sync.__dict__["transport"]
         if ONLY.get(kind, runtime) != runtime:
-            fitting = {"auto", "shared_memory", "directory", *(each for each in ONLY if ONLY[each] == runtime)}
+            fitting = {
+                "auto",
+                "shared_memory",
+                "directory",
+                *(each for each in ONLY if ONLY[each] == runtime),
+            }
             yield Finding(
                 path=(*path, "transport"),
                 message=f"does not work with `runtime: {runtime}`",
