@@ -6,8 +6,8 @@
 Completions have fixed lengths: those of the quickstart's demonstrations, and a lognormal with median 32 and
 99th percentile 256. `generate` is called as TRL calls it, once for as many prompts as run at once, and goes
 on to the longest of them; only tokens that were asked for count. All sides sample at temperature 1 from the
-same prompts, in groups of 8. Rates are of wall time and of CPU time; the second hardly depends on what else the
-machine does. Every engine's log-probs are compared with a plain forward pass.
+same prompts, in groups of 8. Rates are of wall time and of CPU time; the second hardly depends on what else
+the machine does. Every engine's log-probs are compared with a plain forward pass.
 
 vLLM runs in its own environment (scripts/make_vllm_env.py, or --vllm-python); without one it is left out.
 """

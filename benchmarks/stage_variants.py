@@ -33,6 +33,11 @@ def _objective(preset: str, **values: float) -> Mapping[str, Any]:
     return {"objective": {"preset": preset, **values}}
 
 
+def _divergence(name: str, top_k: int | None = 8) -> Mapping[str, Any]:
+    objective = {"divergence": name, "weight": 1.0, "top_k": top_k}
+    return {"objective": objective, "teachers.0.placement": "own" if top_k else "trainer"}
+
+
 TABLES: Mapping[str, Sequence[Variant]] = {
     "preference": (
         ("dpo, beta 0.1", DPO, {}),
@@ -48,11 +53,12 @@ TABLES: Mapping[str, Sequence[Variant]] = {
     ),
     "distillation": (
         ("forward_kl", DISTILL, {}),
-        ("reverse_kl", DISTILL, {"objective.divergence": "reverse_kl"}),
-        ("generalised_js, beta 0.5", DISTILL, {"objective.divergence": "generalised_js"}),
-        ("skewed_forward_kl", DISTILL, {"objective.divergence": "skewed_forward_kl"}),
-        ("adaptive_kl", DISTILL, {"objective.divergence": "adaptive_kl"}),
-        ("forward_kl, all logits", DISTILL, {"objective.top_k": None, "teachers.0.placement": "trainer"}),
+        ("forward_kl, renormalised", DISTILL, _divergence("forward_kl")),
+        ("reverse_kl, renormalised", DISTILL, _divergence("reverse_kl")),
+        ("generalised_js, renormalised", DISTILL, _divergence("generalised_js")),
+        ("adaptive_kl, renormalised", DISTILL, _divergence("adaptive_kl")),
+        ("forward_kl, all logits", DISTILL, _divergence("forward_kl", top_k=None)),
+        ("reverse_kl, all logits", DISTILL, _divergence("reverse_kl", top_k=None)),
         ("negative log-likelihood alone", DISTILL, {"objective.weight": 0.0}),
         ("on-policy, pure", OPD, {}),
         ("on-policy, with rewards", OPD, {"algorithm": {"preset": "reinforce"}}),

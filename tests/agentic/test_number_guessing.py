@@ -13,7 +13,7 @@ def bisect(game: NumberGuessing, seed: int, numbers: int) -> tuple[list[str], fl
     while True:
         guess = (low + high) // 2
         answer, reward, terminated, truncated, info = game.step(str(guess))
-        assert info == {"action_is_valid": True}
+        assert info["action_is_valid"] is True
         assert not truncated
         answers.append(answer)
         if terminated:
@@ -39,7 +39,7 @@ def test_answers_tell_on_which_side_the_secret_lies() -> None:
         secret = {"<": "0", "!": "1", ">": "2"}[answer]
         secrets.add(secret)
         if answer != "!":
-            assert game.step(secret) == ("!", 1.0, True, False, {"action_is_valid": True})
+            assert game.step(secret)[:4] == ("!", 1.0, True, False)
     assert secrets == {"0", "1", "2"}
 
 
@@ -68,7 +68,8 @@ def test_last_guess_ends_the_episode_as_a_loss() -> None:
 def test_anything_but_a_number_in_range_uses_up_a_turn(action: str) -> None:
     game = NumberGuessing(numbers=16, turns=2)
     game.reset(seed=3)
-    assert game.step(action) == ("?", 0.0, False, False, {"action_is_valid": False})
+    *answer, info = game.step(action)
+    assert answer == ["?", 0.0, False, False] and info["action_is_valid"] is False
     assert game.step(action)[2] is True
 
 
@@ -100,3 +101,19 @@ def test_step_is_refused_before_reset_and_after_the_end() -> None:
 def test_impossible_games_are_refused(options: dict) -> None:
     with pytest.raises(AgenticError, match=f"NumberGuessing needs {next(iter(options))} of at least 1, got"):
         NumberGuessing(**options)
+
+
+def test_the_state_is_what_the_answers_leave_possible_however_one_got_there() -> None:
+    def states(*guesses: str) -> list[object]:
+        game = NumberGuessing(numbers=16, turns=5)
+        _, info = game.reset(seed=5)
+        return [info["state"], *(game.step(guess)[4]["state"] for guess in guesses)]
+
+    assert states("8", "x", "2", "15") == [
+        "0..15, 5 left",
+        "9..15, 4 left",
+        "9..15, 3 left",
+        "9..15, 2 left",
+        "9..14, 1 left",
+    ]
+    assert states("8", "15")[-1] == states("15", "8")[-1]

@@ -1,4 +1,4 @@
-"""Tokens per second of the transformers engine and of `model.generate`, on equal and on long-tailed lengths.
+"""Tokens per second of the transformers engine and of `model.generate`, on equal lengths and on two traces.
 
     pytest -o addopts=--import-mode=importlib tests/benchmarks/test_engine_throughput.py -m "not recorded"
 
@@ -9,10 +9,12 @@ runs batch after batch, each to its longest completion; only the tokens that wer
 import asyncio
 import itertools
 from collections.abc import Iterator
+from random import Random
 
 import numpy as np
 import pytest
 import torch
+from roll_launch.tasks.sort_letters import demonstration, letter_sequences
 from roll_rollout import GenerateRequest, SamplingParams
 from roll_rollout.transformers_engine import TransformersEngine
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
@@ -60,9 +62,13 @@ MODELS = {"tiny": (tiny_model, 8, 64), "smol": (smol_model, 50, 16)}
 
 
 def lengths_of(kind: str, count: int, equal: int) -> np.ndarray:
-    """Completion lengths: all equal, or lognormal with median 32 and 99th percentile 256."""
+    """All equal, those of the quickstart's demonstrations, or lognormal (median 32, 99th percentile 256)."""
     if kind == "equal":
         return np.full(count, equal)
+    if kind == "quickstart":
+        source = Random(0)
+        prompts = itertools.islice(letter_sequences(source, heldout=False), count)
+        return np.array([min(80, len(demonstration(source, letters)) + 1) for letters in prompts])
     sigma = np.log(256 / 32) / 2.326
     draws = np.random.default_rng(0).standard_normal(count)
     return np.clip(32 * np.exp(sigma * draws), 1, 600).astype(int)
@@ -109,10 +115,18 @@ async def run_engine(engine: TransformersEngine, prompts: np.ndarray, lengths: n
 
 SCENARIOS = [
     *itertools.product(["tiny"], ["equal"], [1, 8, 32, 128]),
-    *itertools.product(["tiny"], ["trace"], [32, 128]),
+    *itertools.product(["tiny"], ["quickstart", "trace"], [1, 8, 32, 64, 128]),
     *(
         pytest.param("smol", kind, batch, marks=pytest.mark.recorded)
-        for kind, batch in [("equal", 1), ("equal", 8), ("equal", 32), ("equal", 128), ("trace", 32)]
+        for kind, batch in [
+            ("equal", 1),
+            ("equal", 8),
+            ("equal", 32),
+            ("equal", 128),
+            ("trace", 32),
+            ("quickstart", 32),
+            ("quickstart", 64),
+        ]
     ),
 ]
 
@@ -124,7 +138,7 @@ def test_tokens_per_second(benchmark, side, model_name, kind, batch, threads):
     torch.manual_seed(0)
     make_model, prompt_length, equal = MODELS[model_name]
     model = make_model().eval()
-    count = 4 * batch if (model_name, kind) == ("tiny", "trace") else batch
+    count = 4 * batch if model_name == "tiny" and kind != "equal" else batch
     lengths = lengths_of(kind, count, equal)
     prompts = prompts_of(count, prompt_length, model.config.vocab_size)
     rounds = 5 if model_name == "tiny" else 1

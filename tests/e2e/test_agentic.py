@@ -91,7 +91,7 @@ def test_the_same_stage_plays_through_ray_asynchronously_with_credit_by_turns(tm
         launched(
             tmp_path,
             "ray",
-            "runtime=ray",
+            "runtime={kind: ray, start_deadline_s: 400}",
             "stages.rl.algorithm={preset: gigpo}",
             "stages.rl.episodes.samples=step_concatenated",
             "stages.rl.rollout.asynchrony={max_staleness: 1}",

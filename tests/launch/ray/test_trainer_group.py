@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayTaskError
 from roll_launch.failures import RoleDied, RoleError
 from roll_launch.ray import trainer_group
 from roll_launch.ray.trainer_group import RayTrainerGroup
@@ -53,6 +53,12 @@ def failing(error: BaseException, after_s: float = 0.0) -> Callable[[], Awaitabl
     return fail
 
 
+def raised(cause: Exception) -> Exception:
+    """As Ray tells of what a call raised."""
+    error: Exception = RayTaskError("call", "Traceback of the worker", cause).as_instanceof_cause()
+    return error
+
+
 async def hang() -> Any:
     await asyncio.Event().wait()
 
@@ -66,8 +72,8 @@ async def test_every_rank_is_given_the_whole_batch_and_the_first_answers() -> No
 
 
 async def test_a_save_is_acknowledged_by_every_rank(tmp_path: Path) -> None:
-    slow = Rank(failing(RuntimeError("disk full"), after_s=0.05))
-    with pytest.raises(RoleError, match="trainer-1 failed in save: .*disk full"):
+    slow = Rank(failing(raised(OSError("disk full")), after_s=0.05))
+    with pytest.raises(RoleError, match=r"trainer-1 failed in save: .*disk full"):
         await RayTrainerGroup([Rank(answering(None)), slow]).save(tmp_path, state=True)
 
 
@@ -80,7 +86,7 @@ async def test_a_rank_that_dies_ends_the_call_while_the_others_wait() -> None:
 
 async def test_a_death_is_told_before_its_echo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer_group, "OTHERS_S", 0.5)
-    echo = Rank(failing(RuntimeError("Connection closed by peer")))
+    echo = Rank(failing(raised(RuntimeError("Connection closed by peer"))))
     with pytest.raises(RoleDied, match="trainer-1 died"):
         await RayTrainerGroup([echo, Rank(failing(RayActorError(), after_s=0.1))]).policy_step([])
 

@@ -1,4 +1,4 @@
-"""A trainer's rank, here the only one: what it saves it goes on from, and what it publishes are its weights."""
+"""A trainer's rank, here the only one: it goes on from what it saves, to the last bit."""
 
 import dataclasses
 from collections.abc import Iterator

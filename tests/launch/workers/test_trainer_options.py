@@ -125,7 +125,7 @@ def test_an_adapter_alone_finds_the_model_that_it_was_trained_beside(make_spec: 
     with pytest.raises(ModelError, match=r"cannot read .*adapter_config\.json"):
         adapted_model(tmp_path / "whole")
     TrainerWorker(spec).save(tmp_path / "new", True)
-    with pytest.raises(ModelError, match="it was trained beside new weights"):
+    with pytest.raises(ModelError, match="it has new weights beside it"):
         adapted_model(tmp_path / "new")
 
 

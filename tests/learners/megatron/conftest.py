@@ -1,4 +1,4 @@
-"""Groups of processes that run the scenarios of `group_run.py`."""
+"""Groups of processes that run the scenarios of `scenarios.py`."""
 
 import os
 import subprocess

@@ -106,12 +106,14 @@ def test_a_checkpoint_goes_on_in_every_layout(run: str, of_two: dict[str, list[A
 
 
 def test_what_does_not_fit_is_refused_with_numbers(of_two: dict[str, list[Any]]) -> None:
-    layout, dtype, checkpoint, column, sample = of_two["refused"][0]
+    layout, dtype, checkpoint, column, sample, token, entry = of_two["refused"][0]
     assert "tensor=2" in layout and "pipeline=2" in layout and "share one layout" in layout
     assert "'float64'" in dtype and "bfloat16" in dtype
     assert "holds no sharded checkpoint" in checkpoint
     assert "1 entries for 8 samples" in column
     assert "59 tokens" in sample and "40" in sample
+    assert "token ids from 0 to 25: allowed are 0 to 24" in token
+    assert "'advantages' has [1] values for sample 0" in entry
 
 
 def test_bfloat16_weights_are_trained_through_float32_copies(of_two: dict[str, list[Any]]) -> None:

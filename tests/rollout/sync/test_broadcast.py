@@ -15,7 +15,7 @@ from roll_rollout import EngineLibraryError
 from roll_rollout.sync import Arrival, BroadcastReceiver, BroadcastSender, Publication, SyncError
 from roll_rollout.sync.group import TorchGroup, host_address
 from roll_rollout.weights import checked_checksum
-from transports_of_tests import tensors, whole
+from transports_of_tests import broadcast_replica, tensors, whole
 
 LARGE = 200_000
 
@@ -144,13 +144,6 @@ def test_the_address_of_this_host_is_one() -> None:
     assert host_address().count(".") == 3
 
 
-def _replica(name: str, pipe: Connection) -> None:
-    receiver = BroadcastReceiver(name)
-    while True:
-        published = pipe.recv()
-        pipe.send(checked_checksum(whole(receiver.fetch(published, deadline_s=60))))
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stalled"])
@@ -161,7 +154,7 @@ def test_processes_of_which_one_is_killed_or_stalls_in_the_middle(fault: signal.
 
     def start(name: str) -> tuple[Any, Connection]:
         here, there = context.Pipe()
-        process = context.Process(target=_replica, args=(name, there), daemon=True)
+        process = context.Process(target=broadcast_replica, args=(name, there), daemon=True)
         process.start()
         return process, here
 

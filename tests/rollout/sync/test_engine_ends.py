@@ -1,4 +1,4 @@
-"""From a learner's tensors to an engine's: lent memory is used as it is, copied memory is the engine's own."""
+"""From a learner's tensors to an engine's: lent memory is used as it is, copied memory is its own."""
 
 from pathlib import Path
 

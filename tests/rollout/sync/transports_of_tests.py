@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from roll_rollout.sync import (
     SharedMemoryReceiver,
     SharedMemorySender,
 )
-from roll_rollout.weights import TensorBytes
+from roll_rollout.weights import TensorBytes, checked_checksum
 
 KINDS = (
     "in_process",
@@ -120,3 +121,11 @@ def make_transport(kind: str, directory: Path, names: Sequence[str] = ("a", "b")
     if kind.startswith("delta"):
         return Transport(DeltaSender(inner, full_every=4), [DeltaReceiver(each) for each in receivers], shelf)
     return Transport(inner, list(receivers), shelf)
+
+
+def broadcast_replica(name: str, pipe: Connection) -> None:
+    """What a replica's process does: says which checksum each publication has that it is told of."""
+    receiver = BroadcastReceiver(name)
+    while True:
+        published = pipe.recv()
+        pipe.send(checked_checksum(whole(receiver.fetch(published, deadline_s=60))))

@@ -40,7 +40,7 @@ from roll_agentic.registry import (
     option_names,
 )
 from roll_agentic.runner import run_episode
-from roll_agentic.samples import EpisodeRow, RowKind, episode_rows, row_count
+from roll_agentic.samples import EpisodeRow, episode_rows, row_count
 from roll_agentic.seeds import episode_seed
 from roll_agentic.segment import Segment
 from roll_agentic.stop import StopCut, cut_at_stop
@@ -83,7 +83,6 @@ __all__ = [
     "Prefix",
     "ProcessEnvironment",
     "RandomPolicy",
-    "RowKind",
     "Sampled",
     "ScriptedPolicy",
     "Seat",

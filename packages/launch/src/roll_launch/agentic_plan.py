@@ -13,6 +13,7 @@ from roll_launch.config import AgenticStage, EnvironmentConfig, FunctionToolConf
 from roll_launch.data import PromptEncoder, Row
 from roll_launch.digests import digest, model_files
 from roll_launch.errors import RollLaunchError
+from roll_launch.models import load_tokenizer
 from roll_launch.prompts import Prompt, PromptSet
 from roll_launch.roles import ModelSpec
 from roll_launch.seeds import derived_seed
@@ -103,7 +104,7 @@ def plan_agentic(stage: AgenticStage, model: ModelSpec, seed: int) -> AgenticPla
 
     Raises:
         AgenticPlanError: An environment or one of its options is not there, or the tokenizer has no
-            end token.
+            end token or chat template.
         CallablePathError: A tool's function cannot be found.
         ModelError: There is no tokenizer.
     """
@@ -113,6 +114,11 @@ def plan_agentic(stage: AgenticStage, model: ModelSpec, seed: int) -> AgenticPla
     if not encoder.end_token_ids:
         raise AgenticPlanError(
             f"stage {stage.name}: tokenizer {model.tokenizer} has no end token, which closes a turn"
+        )
+    if stage.episodes.form == "chat" and load_tokenizer(model.tokenizer).chat_template is None:
+        raise AgenticPlanError(
+            f"stage {stage.name}: tokenizer {model.tokenizer} has no chat template; allowed without one is "
+            "episodes.form raw"
         )
     return AgenticPlan(
         stage=stage,

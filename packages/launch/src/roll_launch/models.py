@@ -150,7 +150,7 @@ def adapted_model(path: Path) -> "PreTrainedModel":
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot read {file}: {error}") from error
     if not base:
-        raise ModelError(f"{file} names no model (base_model_name_or_path): it was trained beside new weights")
+        raise ModelError(f"{file} names no model (base_model_name_or_path): it has new weights beside it")
     dtype = str(_read_config(Path(base)).get("dtype") or "float32")
     model = pretrained_model(Path(base), dtype=dtype)
     try:

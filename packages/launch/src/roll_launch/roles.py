@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from roll_agentic import RowKind
+from roll_agentic.samples import RowKind
 from roll_learners.algorithm import Algorithm
 from roll_learners.sample import Sample
 from roll_learners.update import StepResult
@@ -84,7 +84,7 @@ class TrainerSpec:
     teachers: "tuple[TeacherSpec, ...]" = ()
     samples: RowKind = "trajectory"
     """What of an episode is one training sample."""
-    sync: SyncSpec = SyncSpec()
+    sync: SyncSpec = field(default_factory=SyncSpec)
     resume: Path | None = None
     """A checkpoint whose weights, optimizer and random state to go on from; `model` is still the one that
     the stage began with, of which a reference policy is made."""
@@ -98,7 +98,7 @@ class ActorSpec:
     engine: EngineConfig
     max_context: int
     threads: int
-    sync: SyncSpec = SyncSpec()
+    sync: SyncSpec = field(default_factory=SyncSpec)
     record: Path | None = None
     """Directory for a recording of what it generates; None makes none."""
 

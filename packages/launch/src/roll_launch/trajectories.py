@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from roll_agentic import Episode, EpisodeRow, RowKind, episode_rows
+from roll_agentic import Episode, EpisodeRow, episode_rows
+from roll_agentic.samples import RowKind
 from roll_learners.sample import Sample
 
 from roll_launch.samples import SampleError

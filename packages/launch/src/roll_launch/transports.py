@@ -3,7 +3,7 @@
 Runtimes choose with `chosen`; the trainer's process makes the sender, each replica's its receiver.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from roll_rollout.sync import (
     BroadcastReceiver,
@@ -50,7 +50,7 @@ class SyncSpec:
         deadline_s: Seconds that one publication may take.
     """
 
-    config: WeightSyncConfig = AutoSyncConfig()
+    config: WeightSyncConfig = field(default_factory=AutoSyncConfig)
     overlapping: bool = False
     receivers: tuple[str, ...] = ()
     deadline_s: float = 600.0

@@ -119,9 +119,18 @@ class LocalScorer:
         entropy: EntropyUse = "none",
         term: LogitsTerm | None = None,
         columns: Mapping[str, Tensor] | None = None,
-        slopes: Tensor | None = None,
     ) -> TokenScores:
         """The scores of a micro-batch's trained tokens, with gradient where that is enabled."""
+        return self._pass(batch, entropy, term, columns, None)
+
+    def _pass(
+        self,
+        batch: MicroBatch,
+        entropy: EntropyUse,
+        term: LogitsTerm | None,
+        columns: Mapping[str, Tensor] | None,
+        slopes: Tensor | None,
+    ) -> TokenScores:
         self._route(batch, record=self._aux_loss > 0 and torch.is_grad_enabled())
         with autocast(self.compute, self.device):
             return score_tokens(
@@ -138,13 +147,14 @@ class LocalScorer:
         self, batch: MicroBatch, objective: Objective, columns: Mapping[str, Tensor], totals: Totals
     ) -> Terms:
         """The objective's loss and metrics of a micro-batch; see `roll_learners.gradient.Runner`."""
-        slopes = None
-        if isinstance(objective, LinearObjective):
+        entropy, term = objective.entropy, objective.logits_term
+        # A subclass that scores in its own way makes its own gradients.
+        if isinstance(objective, LinearObjective) and type(self).score is LocalScorer.score:
             like = torch.zeros(0, dtype=torch.float64 if self.dtype == np.float64 else torch.float32)
             slopes = objective.slopes(like.to(self.device), batch.segments, totals, columns)
-        scores = self.score(
-            batch, entropy=objective.entropy, term=objective.logits_term, columns=columns, slopes=slopes
-        )
+            scores = self._pass(batch, entropy, term, columns, slopes)
+        else:
+            scores = self.score(batch, entropy=entropy, term=term, columns=columns)
         terms = objective.terms(
             TokenBatch(
                 logprobs=scores.logprobs,

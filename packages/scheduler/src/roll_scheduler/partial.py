@@ -3,11 +3,11 @@
 The policy holds `PartialRollouts`; the core keeps the spans; the driver hands both to the caller's function.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 from roll_scheduler.ticket import as_integer
 
 __all__ = ["PartialRollouts", "VersionSpan", "joined_spans", "versions_of"]
@@ -73,8 +73,7 @@ class PartialRollouts:
                 f"PartialRollouts.stop_at_cut: got {self.stop_at_cut!r}, allowed is True or False"
             )
         seconds = self.stop_deadline_s
-        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not (number and 0 < seconds < math.inf):
+        if not (is_finite(seconds) and seconds > 0):
             raise SchedulerError(
                 f"PartialRollouts.stop_deadline_s: got {seconds!r}, allowed is a finite number > 0"
             )

@@ -1,13 +1,13 @@
 """What the scheduler may do: sizes, bounds, deadlines. Written by the caller, read by the core."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Literal, TypeGuard
+from typing import Literal
 
 from roll_scheduler.errors import SchedulerError
 from roll_scheduler.health.stragglers import Stragglers
 from roll_scheduler.lifecycle.adaptive_deadline import AdaptiveDeadline
+from roll_scheduler.numbers import is_finite
 from roll_scheduler.partial import PartialRollouts
 from roll_scheduler.rounds.group_filter import BatchFilter, GroupFilter
 from roll_scheduler.routers.catalogue import ROUTERS
@@ -156,19 +156,19 @@ class SchedulerPolicy:
             least = _LEAST.get(item.name)
             if least is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise _refused(item.name, value, f"an integer >= {least}")
-            if item.name.endswith("_deadline_s") and not (_is_number(value) and 0 < value < math.inf):
+            if item.name.endswith("_deadline_s") and not (is_finite(value) and value > 0):
                 raise _refused(item.name, value, "a finite number > 0")
             kind = _OPTIONAL.get(item.name)
             if kind is not None and value is not None and not isinstance(value, kind):
                 raise _refused(item.name, value, f"{kind.__name__} or None")
         bound = self.max_staleness
-        if not (_is_number(bound) and 0 <= bound <= MOST_STALENESS):
+        if not (is_finite(bound) and 0 <= bound <= MOST_STALENESS):
             raise _refused("max_staleness", bound, f"a number from 0 to {MOST_STALENESS:,}")
         if self.stale not in ("drop", "requeue"):
             raise _refused("stale", self.stale, "'drop' or 'requeue'")
         if self.order not in ("fifo", "longest_first"):
             raise _refused("order", self.order, "'fifo' or 'longest_first'")
-        if self.router not in ROUTERS:
+        if not isinstance(self.router, str) or self.router not in ROUTERS:
             raise _refused("router", self.router, f"one of {', '.join(sorted(ROUTERS))}")
         if self.kv_tokens is not None and not _is_count(self.kv_tokens):
             raise _refused("kv_tokens", self.kv_tokens, "an integer >= 1 or None")
@@ -281,10 +281,6 @@ def _as_text(value: object) -> str:
     if isinstance(value, GroupFilter | BatchFilter) and not is_dataclass(value):
         return f"{type(value).__qualname__} {value.name}"
     return repr(int(value)) if isinstance(value, int | float) and value == int(value) else repr(value)
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_count(value: object) -> bool:

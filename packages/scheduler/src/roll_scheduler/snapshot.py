@@ -1,10 +1,11 @@
 """What a scheduler has to remember for a resume. Made by `snapshot()`, taken by the constructors."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 
 __all__ = [
     "SchedulerSnapshot",
@@ -64,8 +65,9 @@ class SchedulerSnapshot:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        if not 1 <= self.format <= FORMAT:
+        if isinstance(self.format, bool) or self.format not in range(1, FORMAT + 1):
             raise SchedulerError(f"SchedulerSnapshot.format: got {self.format}, allowed is 1 to {FORMAT}")
+        self._check_kinds()
         for name in ("resolved", "deferred"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "suspects", tuple((group, losses) for group, losses in self.suspects))
@@ -86,6 +88,27 @@ class SchedulerSnapshot:
             raise SchedulerError(
                 f"SchedulerSnapshot: group {both[0]} is both resolved and deferred, allowed is one of them"
             )
+
+    def _check_kinds(self) -> None:
+        kinds = {
+            "resolved": Sequence, "deferred": Sequence, "suspects": Sequence, "ends": Mapping,
+            "totals": Mapping, "fingerprint": Mapping, "parts": Mapping,
+        }  # fmt: skip
+        for name, kind in kinds.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind) or isinstance(value, str):
+                allowed = "a mapping" if kind is Mapping else "a sequence"
+                raise SchedulerError(f"SchedulerSnapshot.{name}: got {value!r}, allowed is {allowed}")
+        anchor = self.grading_anchor_s
+        if anchor is not None and not (is_finite(anchor) and anchor >= 0):
+            raise SchedulerError(
+                f"SchedulerSnapshot.grading_anchor_s: got {anchor!r}, allowed is a number >= 0 or None"
+            )
+        for suspect in self.suspects:
+            if not isinstance(suspect, Sequence) or len(suspect) != 2:
+                raise SchedulerError(
+                    f"SchedulerSnapshot.suspects: got {suspect!r}, allowed are a group and its losses"
+                )
 
     def check(self, fingerprint: Mapping[str, str]) -> None:
         """Refuses a resume under another configuration.

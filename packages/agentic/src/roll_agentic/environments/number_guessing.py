@@ -31,16 +31,18 @@ class NumberGuessing:
         self._turns = turns
         self._secret = 0
         self._turns_left = 0
+        self._possible = range(0)
 
     def reset(self, *, seed: int) -> Reset:
         """Draw the secret that belongs to the seed; `info["instructions"]` states the rules."""
         self._secret = int(random.Random(seed).random() * self._numbers)
         self._turns_left = self._turns
+        self._possible = range(self._numbers)
         instructions = (
             f"Find a secret number from 0 to {self._numbers - 1} with at most {self._turns} guesses. "
             "Say one number at a time. The answer < means that the secret is smaller, > that it is greater."
         )
-        return "?", {"instructions": instructions}
+        return "?", {"instructions": instructions, "state": self._state()}
 
     def step(self, action: str, /) -> Step:
         """Answer one guess.
@@ -59,9 +61,20 @@ class NumberGuessing:
             observation = "!"
         else:
             observation = "<" if self._secret < guess else ">"
+            possible = self._possible
+            if self._secret < guess:
+                self._possible = range(possible.start, min(guess, possible.stop))
+            else:
+                self._possible = range(max(guess + 1, possible.start), possible.stop)
         if found:
             self._turns_left = 0
-        return observation, float(found), self._turns_left == 0, False, {"action_is_valid": guess is not None}
+        info = {"action_is_valid": guess is not None, "state": self._state()}
+        return observation, float(found), self._turns_left == 0, False, info
+
+    def _state(self) -> str:
+        """The numbers that the answers leave possible, and the guesses that are left."""
+        possible = self._possible
+        return f"{possible.start}..{possible.stop - 1}, {self._turns_left} left"
 
     def _guess(self, action: str) -> int | None:
         """The number that the action is, None when it is none or out of range."""

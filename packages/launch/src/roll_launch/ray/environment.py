@@ -54,8 +54,7 @@ class RayReplica:
         self._actor = actor
 
     async def generate(self, request: GenerateRequest) -> Completion:
-        facts, completion = self._actor.generate.remote(request, None)
-        await answer(self._name, "generate", facts)
+        _, completion = self._actor.generate.remote(request, None)
         found: Completion = await answer(self._name, "generate", completion)
         return found
 

@@ -70,6 +70,7 @@ def _state(trained: MegatronModel[Any], *, loading: bool) -> dict[str, Any]:
         raise LearnerError(
             "megatron: layout.distributed_optimizer is false: sharded checkpoints need it to be true"
         )
+    trained.adamw.fill_state()
     state: dict[str, Any] = {
         f"part{number}": part.sharded_state_dict(metadata=dict(METADATA))
         for number, part in enumerate(trained.loaded.parts)

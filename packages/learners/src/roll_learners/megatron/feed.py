@@ -68,10 +68,12 @@ def make_feeds(
         device: Where tensors go.
 
     Raises:
-        LearnerError: A sample alone is longer than the budget, or has media.
+        LearnerError: A sample alone is longer than the budget, or has media or recorded experts.
     """
     if any(sample.media is not None for sample in samples):
         raise LearnerError("megatron: a sample has media: models of text alone are converted")
+    if any(sample.routed_experts is not None for sample in samples):
+        raise LearnerError("megatron: a sample has routed_experts, which this back-end does not replay")
     rows = plan_rows(samples, budget=budget, sharing=None)
     multiple = layout.row_multiple
     lengths = np.array([-(-row.length // multiple) * multiple for row in rows], np.int64)

@@ -80,7 +80,11 @@ class LanguageRunner(NamedTuple):
         if chosen is not None:
             targets, columns = targets[chosen], {name: column[chosen] for name, column in columns.items()}
         own = head.scores(part.token_states(states, feed.places, replicated=False), targets, columns)
-        return TokenScores(*(None if each is None else spread_over_context(each, feed) for each in own))
+        return TokenScores(
+            logprobs=spread_over_context(own.logprobs, feed),
+            entropy=None if own.entropy is None else spread_over_context(own.entropy, feed),
+            from_logits=None if own.from_logits is None else spread_over_context(own.from_logits, feed),
+        )
 
 
 class ValueRunner:

@@ -96,6 +96,14 @@ class ShardedAdamW:
         self.library.step_with_ready_grads()
         return rate
 
+    def fill_state(self) -> None:
+        """Makes the state that the first step would make, where there is none: the library looks for it."""
+        for inner in self._inner():
+            for parameter in (each for group in inner.param_groups for each in group["params"]):
+                if not inner.state[parameter]:
+                    moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                    inner.state[parameter] = {"step": torch.tensor(0.0), **moments}
+
     def take_state(self, state: Any) -> None:
         """Takes on what a checkpoint filled, but for the settings, which stay this optimizer's.
 
@@ -105,12 +113,21 @@ class ShardedAdamW:
         self.library.load_state_dict(state)
         for group in self.library.param_groups:
             group["betas"], group["eps"] = tuple(self.settings.betas), self.settings.eps
+        for inner in self._inner():
+            for each in inner.state.values():
+                # The library gives all parameters one counter, which every one of them would raise.
+                each["step"] = each["step"].clone()
+
+    def _inner(self) -> list[torch.optim.AdamW]:
+        """Torch's optimizers below the library's; with TransformerEngine or Apex there are others."""
+        found = [each.optimizer for each in self._chained()]
+        return [each for each in found if isinstance(each, torch.optim.AdamW)]
 
     def _gradients(self) -> list[torch.Tensor]:
-        chained: list[Any] = list(getattr(self.library, "chained_optimizers", [self.library]))
-        return [
-            parameter.grad
-            for each in chained
-            for parameter in each.get_parameters()
-            if parameter.grad is not None
-        ]
+        parameters = [parameter for each in self._chained() for parameter in each.get_parameters()]
+        return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+    def _chained(self) -> list[Any]:
+        """One optimizer for parameters that all replicas share, and one for experts."""
+        chained: list[Any] = list(self.library.chained_optimizers)
+        return chained

@@ -18,6 +18,8 @@ from megatron.core.utils import unwrap_model
 from torch import Tensor
 
 from roll_learners.batch import Column, check_columns, gather_column, scatter_tokens
+from roll_learners.errors import LearnerError
+from roll_learners.megatron.architecture import Architecture
 from roll_learners.megatron.feed import Feed, make_feeds
 from roll_learners.megatron.groups import Groups
 from roll_learners.megatron.model import DecoderModel
@@ -72,7 +74,7 @@ class Passes:
     Attributes:
         parts: Chunks of this stage, wrapped for data parallelism where they are trained.
         groups: Of this process.
-        hidden: Width of the model.
+        model: The architecture.
         micro_batch_tokens: Most tokens of a micro-batch.
         packing: Rows are laid back to back.
         dtype: Of columns and results.
@@ -80,7 +82,7 @@ class Passes:
 
     parts: Sequence[torch.nn.Module]
     groups: Groups
-    hidden: int
+    model: Architecture
     micro_batch_tokens: int
     packing: bool
     dtype: type[np.floating]
@@ -112,6 +114,9 @@ class Passes:
         behavior = [s.behavior_logprobs for s in samples if s.behavior_logprobs is not None]
         if samples and len(behavior) == len(samples):
             columns = {"behavior_logprobs": behavior, **columns}
+        for name, column in columns.items():  # in every process all of it, so that all raise or none
+            if len(samples):
+                gather_column(name, column, samples, np.arange(len(samples)))
 
         def last(part: DecoderModel, feed: Feed, states: Tensor) -> tuple[Tensor, Tensor, BatchOutcome]:
             """The loss, and what is kept of a micro-batch, in the last stage."""
@@ -165,7 +170,7 @@ class Passes:
             data=self.groups.data,
             data_rank=self.groups.data_rank,
             context_rank=parallel_state.get_context_parallel_rank(),
-            hidden=self.hidden,
+            hidden=self.model.hidden,
             budget=self.micro_batch_tokens,
             packing=self.packing,
             device=self.groups.device,
@@ -174,6 +179,7 @@ class Passes:
     def _run(
         self, samples: Sequence[Sample], last: Callable[..., Any], *, forward_only: bool
     ) -> list[Any] | None:
+        self._check_tokens(samples)
         feeds = self.feeds(samples)
 
         def step(iterator: Iterator[Feed], part: torch.nn.Module) -> tuple[Tensor, Callable[..., Any]]:
@@ -197,6 +203,16 @@ class Passes:
             collect_non_loss_data=forward_only,
         )
         return stored if _speaks() else None
+
+    def _check_tokens(self, samples: Sequence[Sample]) -> None:
+        """Processes that share a vocabulary do not notice a token beyond it, for which none has a row."""
+        for number, sample in enumerate(samples):
+            ids = sample.token_ids
+            if len(ids) and not (ids.min() >= 0 and ids.max() < self.model.vocabulary):
+                raise LearnerError(
+                    f"sample {number} has token ids from {ids.min()} to {ids.max()}: allowed are 0 to "
+                    f"{self.model.vocabulary - 1}"
+                )
 
     def _gathered(
         self, columns: Mapping[str, Column], samples: Sequence[Sample], feed: Feed

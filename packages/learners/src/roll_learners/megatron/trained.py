@@ -100,7 +100,7 @@ class LoadedModel(NamedTuple):
         return Passes(
             parts=parts,
             groups=self.groups,
-            hidden=self.model.hidden,
+            model=self.model,
             micro_batch_tokens=micro_batch_tokens,
             packing=packing,
             dtype=np.float32,
@@ -138,7 +138,9 @@ class _Gradient(NamedTuple):
 class MegatronModel(Generic[Target]):
     """What learners and critics have in common; `Target` is the kind of objective.
 
-    Every process of the group calls every method with the same arguments, and gets the same results.
+    Every process of the group calls every method with the same arguments, and gets the same results. What one
+    raises for its arguments all raise. A process that fails alone leaves the others waiting until they notice
+    that it is gone, or until the process group's timeout.
     """
 
     def __init__(

@@ -185,7 +185,7 @@ def _name_files(target: Path, files: Sequence[Sequence[str]], total: int) -> Non
     if len(files) == 1:
         (target / _part(1)).replace(target / SINGLE)
         return
-    places = {}
+    places: dict[str, str] = {}
     for number, names in enumerate(files, start=1):
         final = f"model-{number:05d}-of-{len(files):05d}.safetensors"
         (target / _part(number)).replace(target / final)

@@ -59,8 +59,8 @@ class Roles:
 
     Attributes:
         critics: For the advantage "gae": one, or several among which the responses are dealt.
-        critics_apart: They compute in other processes, so that their updates may run beside each other and, in
-            the order "after", beside those of the policy. The numbers are the same.
+        critics_apart: They compute in other processes, so that they may run beside each other and, where they
+            learn after their values are taken, beside the policy. The numbers are the same.
         teachers: Their KL is subtracted from every advantage.
         attention: Needed if the algorithm has a rhythm.
         kl: Holds the weight of a KL in the reward; None if it has no target.

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 
 __all__ = ["ReplicaHealth"]
 
@@ -46,9 +47,9 @@ class ReplicaHealth:
     LEAST_CHANGE = 0.05
 
     def __init__(self, *, tolerance: float = 0.7, floor: float = 0.05) -> None:
-        if not 0 <= tolerance <= 1:
+        if not (is_finite(tolerance) and 0 <= tolerance <= 1):
             raise SchedulerError(f"ReplicaHealth.tolerance: got {tolerance!r}, allowed is 0 to 1")
-        if not 0 < floor <= 1:
+        if not (is_finite(floor) and 0 < floor <= 1):
             raise SchedulerError(f"ReplicaHealth.floor: got {floor!r}, allowed is > 0 to 1")
         self._tolerance = tolerance
         self._floor = floor

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 
 __all__ = ["Stragglers"]
 
@@ -40,8 +41,7 @@ class Stragglers:
         if self.action not in ("duplicate", "move"):
             raise _refused("action", self.action, "'duplicate' or 'move'")
         for name, value, top in (("gain", self.gain, 1.0), ("every_s", self.every_s, math.inf)):
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not (number and 0 < value < top):
+            if not (is_finite(value) and 0 < value < top):
                 raise _refused(name, value, f"a number > 0 and < {top:g}")
         if not isinstance(self.most, int) or isinstance(self.most, bool) or self.most < 1:
             raise _refused("most", self.most, "an integer >= 1")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 
 __all__ = ["LengthPredictor", "LengthPrior"]
 
@@ -49,7 +50,7 @@ class LengthPrior:
         for field in fields(self):
             value = getattr(self, field.name)
             least = 1.0 if field.name == "median" else 1e-3
-            if not (math.isfinite(value) and value >= least):
+            if not (is_finite(value) and value >= least):
                 raise SchedulerError(f"LengthPrior.{field.name}: got {value!r}, allowed is >= {least}")
 
 
@@ -112,7 +113,7 @@ class LengthPredictor:
             ("prompt_memory", prompt_memory, 1),
             ("most_prompts", most_prompts, 1),
         ):
-            if value is not None and value < least:
+            if not (is_finite(value) and value >= least) and not (value is None and name == "cap"):
                 raise SchedulerError(f"LengthPredictor.{name}: got {value!r}, allowed is >= {least}")
         self._prior = prior or LengthPrior()
         self._cap = math.inf if cap is None else float(cap)

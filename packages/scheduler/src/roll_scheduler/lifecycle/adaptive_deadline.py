@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 
 __all__ = ["AdaptiveDeadline"]
 
@@ -38,8 +39,7 @@ class AdaptiveDeadline:
             ("factor", self.factor, 1, ">= 1"),
             ("most_s", self.most_s, self.least_s, f">= least_s, {self.least_s!r}"),
         ):
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not (number and least <= value < math.inf):
+            if not (is_finite(value) and value >= least):
                 raise SchedulerError(
                     f"AdaptiveDeadline.{name}: got {value!r}, allowed is a finite number {says}"
                 )

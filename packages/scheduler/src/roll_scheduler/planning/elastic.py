@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 
 __all__ = ["ElasticCommand", "ElasticLoad", "ElasticPlan", "ElasticPolicy", "Lend", "Reclaim"]
 
@@ -56,7 +57,7 @@ class ElasticPolicy:
     def __post_init__(self) -> None:
         for name in ("switch_s", "sequence_share", "least_work_s"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
+            if not (is_finite(value) and value >= 0) and not (value is None and name == "least_work_s"):
                 raise SchedulerError(f"ElasticPolicy.{name}: got {value!r}, allowed is a number >= 0")
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 
 __all__ = ["StreamRule", "StreamTrigger", "sample_weights"]
 
@@ -33,7 +34,8 @@ class StreamRule:
     step: float = 0.05
 
     def __post_init__(self) -> None:
-        if not 0 <= self.least <= self.most <= 1 or not 0 <= self.step <= 1:
+        numbers = all(map(is_finite, (self.least, self.most, self.step)))
+        if not (numbers and 0 <= self.least <= self.most <= 1 and 0 <= self.step <= 1):
             raise SchedulerError(
                 f"StreamRule: got least={self.least!r}, most={self.most!r}, step={self.step!r}, allowed is "
                 "0 <= least <= most <= 1 and 0 <= step <= 1"

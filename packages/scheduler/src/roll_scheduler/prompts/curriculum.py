@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, Generic, TypeVar
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 from roll_scheduler.prompts.source import KeyedPrompt
 
 __all__ = ["Curriculum"]
@@ -68,14 +69,14 @@ class Curriculum(Generic[P]):
                 f"Curriculum: got {len(prompts)} prompts and {len(set(names))} different keys, allowed is "
                 "one key a prompt and at least one prompt"
             )
-        if not 0 <= low <= high <= 1:
+        if not (is_finite(low) and is_finite(high) and 0 <= low <= high <= 1):
             raise SchedulerError(
                 f"Curriculum: got low={low!r}, high={high!r}, allowed is 0 <= low <= high <= 1"
             )
         for what, value, most in (("explore", explore, 1.0), ("fade", fade, 1.0), ("gap", gap, math.inf)):
-            if not 0 <= value <= most:
+            if not (is_finite(value) and 0 <= value <= most):
                 raise SchedulerError(f"Curriculum.{what}: got {value!r}, allowed is 0 to {most:g}")
-        if not 0 < prior_weight < math.inf:
+        if not (is_finite(prior_weight) and prior_weight > 0):
             raise SchedulerError(f"Curriculum.prior_weight: got {prior_weight!r}, allowed is > 0")
         self._index = {name: index for index, name in enumerate(names)}
         self._prompts = prompts

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 from roll_scheduler.prompts.source import KeyedPrompt, PromptSource, ResultObserver
 
 __all__ = ["Mixture", "MixtureDomain"]
@@ -36,7 +37,7 @@ class MixtureDomain(Generic[P]):
     most: int | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.weight) and self.weight > 0):
+        if not (is_finite(self.weight) and self.weight > 0):
             raise SchedulerError(f"MixtureDomain.weight: got {self.weight!r}, allowed is > 0")
         if not isinstance(self.least, int) or self.least < 0:
             raise SchedulerError(f"MixtureDomain.least: got {self.least!r}, allowed is an integer >= 0")

@@ -77,6 +77,9 @@ class PromptList(Generic[P]):
     def __init__(
         self, prompts: Sequence[P], *, seed: int | None = None, epochs: int | None = None, domain: str = ""
     ) -> None:
+        given: object = prompts  # a data set is one too, though no Sequence
+        if not (hasattr(given, "__len__") and hasattr(given, "__getitem__")):
+            raise SchedulerError(f"PromptList: got {prompts!r} for domain {domain!r}, allowed is a sequence")
         if not len(prompts):
             raise SchedulerError(f"PromptList: got no prompt for domain {domain!r}, at least one is needed")
         if epochs is not None and (not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1):

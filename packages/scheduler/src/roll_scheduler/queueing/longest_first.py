@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from roll_scheduler.errors import SchedulerError
 from roll_scheduler.lifecycle.flight import Flight, FlightGroup
+from roll_scheduler.numbers import is_finite
 from roll_scheduler.queueing.prompt_homes import PromptHomes
 from roll_scheduler.queueing.waiting import first_waiting
 from roll_scheduler.ticket import TicketState
@@ -183,7 +184,7 @@ class LongestFirst:
             SchedulerError: If it is not one.
         """
         tokens_s = state.get("tokens_s")
-        if not isinstance(tokens_s, int | float) or not 0 <= tokens_s < math.inf:
+        if not (is_finite(tokens_s) and tokens_s >= 0):
             raise SchedulerError(f"LongestFirst.restore: got tokens_s {tokens_s!r}, allowed is a number >= 0")
         self._tokens_s = float(tokens_s)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from roll_scheduler.errors import SchedulerError
 from roll_scheduler.lengths.fit import LengthFit, fit_lengths
+from roll_scheduler.numbers import is_finite
 from roll_scheduler.policy import OverProvision
 from roll_scheduler.ticket import as_integer
 
@@ -58,7 +59,8 @@ class RoundModel:
         for field in fields(self):
             value = getattr(self, field.name)
             least = 0 if field.name in ("sequence_s", "defer") else 1e-9 if field.name == "base_s" else 1
-            if not (math.isfinite(value) and value >= least):
+            number = isinstance(value, bool) if field.name == "defer" else is_finite(value)
+            if not (number and value >= least):
                 raise SchedulerError(f"RoundModel.{field.name}: got {value!r}, allowed is >= {least}")
 
     def seconds(
@@ -131,8 +133,10 @@ class AdaptiveOverProvision:
         window: int = 512,
         limit: OverProvision | None = None,
     ) -> None:
+        if not isinstance(model, RoundModel):
+            raise SchedulerError(f"AdaptiveOverProvision.model: got {model!r}, allowed is a RoundModel")
         for name, value, least in (("most", most, 1.0), ("gain", gain, 0.0), ("window", window, 2)):
-            if not (math.isfinite(value) and value >= least):
+            if not (is_finite(value) and value >= least):
                 raise SchedulerError(f"AdaptiveOverProvision.{name}: got {value!r}, allowed is >= {least}")
         self.model = model
         self._limit = (model.groups, model.group_size)

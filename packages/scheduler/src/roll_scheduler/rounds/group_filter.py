@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +81,7 @@ class ZeroSpread:
     tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
-        if not 0 <= self.tolerance < math.inf:
+        if not (is_finite(self.tolerance) and self.tolerance >= 0):
             raise SchedulerError(f"ZeroSpread.tolerance: got {self.tolerance!r}, allowed is a number >= 0")
 
     def keep(self, values: "np.ndarray", truncated: "np.ndarray") -> bool:
@@ -132,7 +133,7 @@ class TruncatedShare:
     most: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.most < 1:
+        if not (is_finite(self.most) and 0 <= self.most < 1):
             raise SchedulerError(f"TruncatedShare.most: got {self.most}, allowed is >= 0 and < 1")
 
     def keep(self, values: "np.ndarray", truncated: "np.ndarray") -> bool:
@@ -157,7 +158,7 @@ class MostUncertain:
     share: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
+        if not (is_finite(self.share) and 0 < self.share <= 1):
             raise SchedulerError(f"MostUncertain.share: got {self.share}, allowed is > 0 and <= 1")
 
     def pool(self, groups_per_batch: int) -> int:

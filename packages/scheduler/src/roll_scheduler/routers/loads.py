@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 from roll_scheduler.routers.router import ANY, Request
 
 __all__ = ["Loads", "ReplicaLoad"]
@@ -54,7 +55,7 @@ class Loads:
     """
 
     def __init__(self, *, by_tokens: bool = False, kv_tokens: int | None = None) -> None:
-        if kv_tokens is not None and not kv_tokens >= 1:
+        if kv_tokens is not None and not (is_finite(kv_tokens) and kv_tokens >= 1):
             raise SchedulerError(f"kv_tokens: got {kv_tokens!r}, allowed is >= 1 or None")
         self.replicas: dict[str, ReplicaLoad] = {}
         self.running = 0

@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Hashable
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 from roll_scheduler.routers.loads import Loads, ReplicaLoad
 from roll_scheduler.routers.router import Request
 
@@ -25,7 +26,7 @@ class PrefixAffinity:
     """
 
     def __init__(self, *, slack: float = 0.25, kv_tokens: int | None = None) -> None:
-        if not 0 <= slack <= 1:
+        if not (is_finite(slack) and 0 <= slack <= 1):
             raise SchedulerError(f"PrefixAffinity.slack: got {slack!r}, allowed is 0 to 1")
         self._slack = slack
         self._loads = Loads(kv_tokens=kv_tokens)

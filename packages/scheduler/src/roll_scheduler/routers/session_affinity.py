@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Hashable
 
 from roll_scheduler.errors import SchedulerError
+from roll_scheduler.numbers import is_finite
 from roll_scheduler.routers.loads import Loads, ReplicaLoad
 from roll_scheduler.routers.router import Request
 
@@ -39,9 +40,9 @@ class SessionAffinity:
     def __init__(
         self, *, imbalance: float = 1.25, remembered: int = 65_536, kv_tokens: int | None = None
     ) -> None:
-        if not (math.isfinite(imbalance) and imbalance > 1):
+        if not (is_finite(imbalance) and imbalance > 1):
             raise SchedulerError(f"SessionAffinity.imbalance: got {imbalance!r}, allowed is > 1")
-        if remembered < 0:
+        if not (is_finite(remembered) and remembered >= 0):
             raise SchedulerError(f"SessionAffinity.remembered: got {remembered!r}, allowed is >= 0")
         self._imbalance = imbalance
         self._remembered = remembered

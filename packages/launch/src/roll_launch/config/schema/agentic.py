@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
-from roll_agentic import AgenticError, RowKind, check_options
+from roll_agentic import AgenticError, check_options
+from roll_agentic.samples import RowKind
 from roll_agentic.tools import PARSERS
 from roll_learners.errors import LearnerError
 

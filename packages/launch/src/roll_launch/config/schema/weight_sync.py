@@ -20,8 +20,8 @@ class DeltaConfig(Section):
 
     full_every: Count = Field(
         default=20,
-        description="Versions after which all weights are sent again; a new replica gets those and what changed"
-        " since.",
+        description="Versions after which all weights are sent again; a new replica gets those and what"
+        " changed since.",
     )
     level: Annotated[int, Field(ge=0, le=9)] = Field(
         default=1, description="Effort of the compression; 0 sends the changed elements as they are."
