@@ -29,6 +29,7 @@ def main(threads: int, repeats: int) -> None:
     model = Qwen3ForCausalLM(Qwen3Config(**given["config"]))
     with tempfile.TemporaryDirectory() as directory:
         trainer = _trainer(model, directory)
+        trainer.current_gradient_accumulation_steps = 1  # set by its own training loop otherwise
         inputs = _inputs(given["batch"])
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
         model.train()

@@ -11,6 +11,7 @@ PROMPTS = [np.array([3, 4, 5]), np.array([9, 8]), np.array([4, 4, 7, 1, 2])]
 LORA = AdapterConfig(rank=2, alpha=8.0, target_modules=("q_proj", "down_proj"))
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 3])
 async def test_replicas_conform(count, model_maker, score, buckets_of, adapter_maker, letter_tokenizer):
     models = [model_maker(seed) for seed in (0, 1)]
@@ -43,7 +44,7 @@ async def test_replicas_conform(count, model_maker, score, buckets_of, adapter_m
         prompts=PROMPTS,
         max_context=300,
         tolerance=2e-5,
-        deadline_s=20,
+        deadline_s=60,
         decode=letter_tokenizer.decode,
         adapters=tuple(adapters),
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from roll_rollout import WeightMismatch
 from roll_rollout.sync import DeltaReceiver, DeltaSender, ObjectStoreReceiver, ObjectStoreSender, SyncError
@@ -107,6 +107,7 @@ def test_memory_of_old_versions_is_given_back(tmp_path: Path) -> None:
     made.sender.close()
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     old=st.binary(min_size=0, max_size=64).map(lambda data: data[: len(data) // 8 * 8]),
     seed=st.integers(0, 2**16),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from roll_rollout import WeightMismatch
 from roll_rollout.sync import ObjectStoreReceiver, ObjectStoreSender, SyncError
@@ -17,6 +17,7 @@ from transports_of_tests import Shelf, found, tensors, whole
 Buffers = list[np.ndarray]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     sizes=st.lists(st.integers(0, 300), max_size=12),
     bucket_bytes=st.integers(1, 400),

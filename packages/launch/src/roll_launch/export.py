@@ -5,7 +5,7 @@ What is written is loaded again and must give the logits of what it was made fro
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from roll_launch import checkpoint_store as store
 from roll_launch.errors import RollLaunchError
@@ -107,7 +107,8 @@ def _loaded(source: Path) -> "PreTrainedModel":
     from roll_learners.fsdp2 import full_weights
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from roll_launch.models import ModelError, pretrained_model
+    from roll_launch.architectures import ModelError
+    from roll_launch.models import pretrained_model
 
     if not (source / "config.json").is_file():
         adapter = " but an adapter" if (source / "adapter_config.json").is_file() else ""
@@ -120,7 +121,8 @@ def _loaded(source: Path) -> "PreTrainedModel":
     except (LearnerError, ModelError) as error:
         raise ExportError(f"{source} cannot be read: {error}") from error
     config = AutoConfig.from_pretrained(source, local_files_only=True)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=config.dtype)
+    build: Any = AutoModelForCausalLM.from_config
+    model: PreTrainedModel = build(config, dtype=config.dtype)
     absent = model.load_state_dict(weights, strict=False).missing_keys
     tied = model.all_tied_weights_keys
     if missing := [name for name in absent if name not in tied]:

@@ -39,6 +39,9 @@ STOP_ROLES_S = 60.0
 CLOSE_S = 4.0
 """Seconds for taking down the runtime; with the interrupt's grace time Ctrl-C stays under ten."""
 
+ROLE_THREADS = ("trainer", "actor-", "critic", "teacher-", "reward-model-")
+"""What names of threads begin with on which roles of this process compute."""
+
 DETAIL_LINES = 25
 """Of a worker's traceback, so that a report stays on one screen."""
 
@@ -234,4 +237,4 @@ def _report(outcome: Outcome, directory: RunDirectory, console: Console) -> int:
 
 
 def _threads_are_busy() -> bool:
-    return any(thread.name.startswith(("trainer", "actor-")) for thread in threading.enumerate())
+    return any(thread.name.startswith(ROLE_THREADS) for thread in threading.enumerate())

@@ -30,15 +30,15 @@ class RankActor(TrainerActor):
 
     def meeting_place(self) -> tuple[str, int]:
         """Address and port of the store, which only this rank opens."""
-        from torch.distributed import TCPStore
+        from torch._C._distributed_c10d import TCPStore
 
-        address = ray.util.get_node_ip_address()
+        address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # of Ray
         self._store = TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=MEETING)
         return address, self._store.port
 
     def join(self, spec: TrainerSpec, rank: int, address: str, port: int) -> None:
         """Joins the group and builds this rank's part of the models."""
-        from torch.distributed import TCPStore
+        from torch._C._distributed_c10d import TCPStore
 
         from roll_launch.workers.fsdp2 import Fsdp2TrainerWorker
 
@@ -78,14 +78,16 @@ class RayTrainerGroup:
             list(teachers),
         )
         results = await _together("policy_step", [actor.policy_step.remote(*given) for actor in self._actors])
-        return results[0]
+        first: StepResult = results[0]
+        return first
 
     async def supervised_step(self, samples: Sequence[Sample]) -> StepResult:
         shared = ray.put(list(samples))
         results = await _together(
             "supervised_step", [actor.supervised_step.remote(shared) for actor in self._actors]
         )
-        return results[0]
+        first: StepResult = results[0]
+        return first
 
     async def publish(self, version: int) -> PublishedWeights:
         pairs = [actor.publish.remote(version) for actor in self._actors]
@@ -94,14 +96,18 @@ class RayTrainerGroup:
 
     async def probe(self, completion: Handle) -> float:
         results = await _together("probe", [actor.probe.remote(completion) for actor in self._actors])
-        return results[0]
+        first: float = results[0]
+        return first
 
     async def save(self, directory: Path, *, state: bool) -> None:
         await _together("save", [actor.save.remote(directory, state) for actor in self._actors])
 
     async def peak_rss_gb(self) -> float:
         """Of the rank that took most."""
-        return max(await _together("peak_rss_gb", [actor.peak_rss_gb.remote() for actor in self._actors]))
+        taken: list[float] = await _together(
+            "peak_rss_gb", [actor.peak_rss_gb.remote() for actor in self._actors]
+        )
+        return max(taken)
 
 
 async def _together(method: str, references: Sequence[Awaitable[Any]]) -> list[Any]:
@@ -111,7 +117,7 @@ async def _together(method: str, references: Sequence[Awaitable[Any]]) -> list[A
         RoleDied: The process of a rank is gone.
         RoleError: A rank raised; the one that did first, unless one died.
     """
-    calls = [
+    calls: list[asyncio.Future[Any]] = [
         asyncio.ensure_future(answer(f"trainer-{rank}", method, reference))
         for rank, reference in enumerate(references)
     ]
@@ -125,8 +131,8 @@ async def _together(method: str, references: Sequence[Awaitable[Any]]) -> list[A
     finally:
         for call in calls:
             call.cancel()
-    for call in _deaths(failed) or sorted(failed, key=_when):
-        call.result()
+    for first in _deaths(failed) or sorted(failed, key=_when):
+        first.result()
     return [call.result() for call in calls]
 
 

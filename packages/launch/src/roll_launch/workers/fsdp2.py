@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from roll_learners.fsdp2 import Fsdp2Learner, load_checkpoint, save_checkpoint
 from roll_rollout.sync import ObjectStore, Publication
+from torch._C._distributed_c10d import Store
 
 from roll_launch.roles import TrainerSpec
 from roll_launch.workers.fsdp2_learners import fsdp2_settings
@@ -24,7 +25,7 @@ class Fsdp2TrainerWorker(TrainerWorker):
     """One rank. Each method is called on every rank, with the same arguments."""
 
     def __init__(
-        self, spec: TrainerSpec, rank: int, meeting: dist.Store, store: ObjectStore | None = None
+        self, spec: TrainerSpec, rank: int, meeting: Store, store: ObjectStore | None = None
     ) -> None:
         """Joins the group and builds the models.
 

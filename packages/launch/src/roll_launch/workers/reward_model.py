@@ -122,6 +122,7 @@ class RewardModelWorker:
             batch_size=spec.max_batch,
             wait_s=spec.wait_s,
         )
+        self._queue.load()
         self._scored = 0
 
     async def score(self, conversation: Sequence[dict[str, str]]) -> float:

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
-from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 from roll_learners.errors import LearnerError
 from roll_learners.fsdp2.learner import Fsdp2Learner
@@ -62,7 +63,7 @@ def save_checkpoint(learner: Fsdp2Learner, directory: Path) -> None:
         LearnerError: A rank could not write; on every rank.
     """
     try:
-        dcp.save(_state(learner), checkpoint_id=directory)
+        save(_state(learner), checkpoint_id=directory)
     except (OSError, CheckpointException) as error:
         raise LearnerError(f"{directory}: a sharded checkpoint was not written: {error}") from error
 
@@ -71,7 +72,7 @@ def save_checkpoint_async(learner: Fsdp2Learner, directory: Path) -> SavedState:
     """Like `save_checkpoint`, but returns once the state is copied; all ranks call it, and `wait` later."""
     group = dist.new_group(backend="gloo")
     state = _state(learner)
-    return SavedState(dcp.async_save(state, checkpoint_id=directory, process_group=group), group)  # type: ignore[arg-type]  # a Future without the newer form of saver
+    return SavedState(async_save(state, checkpoint_id=directory, process_group=group), group)  # type: ignore[arg-type]  # a Future without the newer form of saver
 
 
 def load_checkpoint(learner: Fsdp2Learner, directory: Path) -> None:
@@ -91,7 +92,7 @@ def load_checkpoint(learner: Fsdp2Learner, directory: Path) -> None:
         state[RANDOM] = {str(dist.get_rank()): torch.get_rng_state()}
     there = {name.partition(".")[0] for name in described}  # one that was converted has weights alone
     try:
-        dcp.load({part: state[part] for part in state if part in there}, checkpoint_id=directory)
+        load({part: state[part] for part in state if part in there}, checkpoint_id=directory)
     except (OSError, CheckpointException) as error:
         raise LearnerError(f"{directory}: the sharded checkpoint cannot be read: {error}") from error
     learner.take_sharded_state(state)
@@ -115,7 +116,7 @@ def full_weights(directory: Path) -> dict[str, Tensor]:
     }
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ALONE)
-        dcp.load({"model": weights}, checkpoint_id=directory, no_dist=True)
+        load({"model": weights}, checkpoint_id=directory, no_dist=True)
     return weights
 
 
@@ -130,7 +131,7 @@ def save_full_weights(weights: Mapping[str, Tensor], directory: Path) -> None:
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ALONE)
-        dcp.save({"model": dict(weights)}, checkpoint_id=directory, no_dist=True)
+        save({"model": dict(weights)}, checkpoint_id=directory, no_dist=True)
 
 
 def _state(learner: Fsdp2Learner) -> dict[str, Any]:

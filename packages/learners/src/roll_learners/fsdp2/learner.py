@@ -193,7 +193,7 @@ class Fsdp2Learner(LocalModel[Objective]):
         }
         tally, losses, members, tokens = MetricTally(), [], [], 0
         for part in self._scorer.gathered((own.losses.cpu(), own.members, own.tokens, metrics)):
-            shares, places, count, theirs = part  # type: ignore[misc]  # as it was given
+            shares, places, count, theirs = part
             losses.append(shares)
             members += places
             tokens += count

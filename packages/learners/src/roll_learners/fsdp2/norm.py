@@ -21,17 +21,18 @@ def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
     """
     sums: dict[tuple[DeviceMesh | None, tuple[int, ...]], Tensor] = {}
     for gradient in gradients:
-        mesh, dimensions = None, ()
+        mesh: DeviceMesh | None = None
+        dimensions: tuple[int, ...] = ()
         if isinstance(gradient, DTensor):
             mesh = gradient.device_mesh
             dimensions = tuple(i for i, each in enumerate(gradient.placements) if not each.is_replicate())
         square = torch.linalg.vector_norm(local(gradient).detach()).double() ** 2
         sums[mesh, dimensions] = sums[mesh, dimensions] + square if (mesh, dimensions) in sums else square
     total = torch.zeros((), dtype=torch.float64, device=gradients[0].device)
-    for (mesh, dimensions), square in sums.items():
-        if mesh is not None:
-            for dimension in dimensions:
-                dist.all_reduce(square, group=mesh.get_group(dimension))
+    for (held, cut), square in sums.items():
+        if held is not None:
+            for dimension in cut:
+                dist.all_reduce(square, group=held.get_group(dimension))
         total = total + square
     # Ranks that hold copies may differ in rounding; whether a step is taken they must agree on.
     dist.broadcast(total, 0)

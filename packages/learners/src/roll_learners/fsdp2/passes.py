@@ -45,7 +45,13 @@ class ScoringPass(nn.Module):
         self._places = piece.places
         own = None if columns is None else {name: column[piece.tokens] for name, column in columns.items()}
         scores = self._score(piece.batch, entropy, term, own)
-        return TokenScores(*(self._joined(part, piece.tokens, len(batch.targets)) for part in scores))
+        count = len(batch.targets)
+        logprobs = self._joined(scores.logprobs, piece.tokens, count)
+        spread, extra = (
+            None if part is None else self._joined(part, piece.tokens, count)
+            for part in (scores.entropy, scores.from_logits)
+        )
+        return TokenScores(logprobs=logprobs, entropy=spread, from_logits=extra)
 
     def _score(
         self,
@@ -58,10 +64,8 @@ class ScoringPass(nn.Module):
             self.model, batch, temperature=self._temperature, entropy=entropy, term=term, columns=columns
         )
 
-    def _joined(self, part: Tensor | None, tokens: Tensor, count: int) -> Tensor | None:
+    def _joined(self, part: Tensor, tokens: Tensor, count: int) -> Tensor:
         """[N] of which this rank has those of `tokens`."""
-        if part is None:
-            return None
         scattered = part.new_zeros(count).index_put((tokens,), part)
         joined: Tensor = _Joined.apply(scattered, self._context)
         return joined

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -101,9 +102,9 @@ class Fsdp2Scorer(LocalScorer):
         """Not there: raises LearnerError, since an objective would have to wait for other ranks."""
         raise LearnerError("fsdp2 gives no states: a KL over whole distributions needs the local learner")
 
-    def gathered(self, mine: object) -> list[object]:
+    def gathered(self, mine: Any) -> list[Any]:
         """What each share of a batch has, in order of shares."""
-        parts: list[object] = [None] * self.sharding.layout.data
+        parts: list[Any] = [None] * self.sharding.layout.data
         dist.all_gather_object(parts, mine, group=self.meshes.data)
         return parts
 

@@ -78,7 +78,7 @@ def shard_model(model: PreTrainedModel, root: nn.Module, meshes: Meshes, shardin
     plan: dict[str, str] = {}
     if meshes.tensor is not None:
         plan = _tensor_plan(model, layout)
-        apply_tensor_parallelism(
+        apply_tensor_parallelism(  # type: ignore[no-untyped-call]  # of transformers
             model, meshes.tensor, {name: style for name, style in plan.items() if style != PARTIAL}
         )
     if meshes.experts is not None:

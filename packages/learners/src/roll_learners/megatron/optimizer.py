@@ -26,10 +26,26 @@ def data_parallel(parts: Sequence[DecoderModel], layout: MegatronLayout) -> list
         overlap_grad_reduce=False,
         use_distributed_optimizer=layout.distributed_optimizer,
     )
-    return [
+    wrapped = [
         DistributedDataParallel(part.config, settings, part, disable_bucketing=number > 0)
         for number, part in enumerate(parts)
     ]
+    for each in wrapped:
+        for buffer in (*each.buffers, *each.expert_parallel_buffers):
+            _count_padding(buffer)
+    return wrapped
+
+
+def _count_padding(buffer: Any) -> None:
+    """Makes a buffer of several buckets save its state where it will look for it.
+
+    Megatron-Core 0.16 leaves the padding between buckets out of what it saves, but not out of its places, so that
+    parameters behind the first bucket (a head tied to the embedding begins a new one) come back as zeros. Padding
+    that counts as content is left in both.
+    """
+    for bucket in buffer.buckets:
+        bucket.numel_unpadded = bucket.grad_data.numel()
+    buffer.numel_unpadded = buffer.numel
 
 
 class ShardedAdamW:
@@ -110,13 +126,26 @@ class ShardedAdamW:
         Args:
             state: Of the library's `sharded_state_dict`, loaded.
         """
-        self.library.load_state_dict(state)
+        chained = self._chained()
+        states = [state] if len(chained) == 1 else [state[number] for number in range(len(chained))]
+        for each, own in zip(chained, states, strict=True):
+            moments = own.pop("param_state")
+            each.load_state_dict(own)
+            counters = self._without_counters(each)
+            each.load_parameter_state_from_fully_reshardable(moments)
+            for entry, step in counters:
+                entry["step"] = step
         for group in self.library.param_groups:
             group["betas"], group["eps"] = tuple(self.settings.betas), self.settings.eps
-        for inner in self._inner():
-            for each in inner.state.values():
-                # The library gives all parameters one counter, which every one of them would raise.
-                each["step"] = each["step"].clone()
+
+    def _without_counters(self, optimizer: Any) -> list[tuple[dict[str, Any], torch.Tensor]]:
+        """Takes the number of steps out of every state; returns each with a counter of its own.
+
+        The library reads no counters, and gives all parameters the same one, which each of them would raise.
+        """
+        if not isinstance(optimizer.optimizer, torch.optim.AdamW):
+            return []
+        return [(entry, entry.pop("step").clone()) for entry in optimizer.optimizer.state.values()]
 
     def _inner(self) -> list[torch.optim.AdamW]:
         """Torch's optimizers below the library's; with TransformerEngine or Apex there are others."""

@@ -125,9 +125,16 @@ def _decompressor(code: int) -> Callable[[bytes], bytes]:
     if library is None:
         install = "pip install 'roll-rollout[zstd]'"
         raise SyncError(f"delta: compressed with zstd, which is missing here ({install})")
-    if library.__name__ == "zstandard":
-        return lambda data: bytes(library.ZstdDecompressor().decompress(data))
-    return lambda data: bytes(library.decompress(data))
+
+    def decompress(data: bytes) -> bytes:
+        try:
+            if library.__name__ == "zstandard":
+                return bytes(library.ZstdDecompressor().decompress(data))
+            return bytes(library.decompress(data))
+        except library.ZstdError as error:
+            raise ValueError(str(error)) from error
+
+    return decompress
 
 
 def _zstd() -> object | None:
