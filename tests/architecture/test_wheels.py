@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from package_trees import LIGHT, ROOT
 
-LARGEST_WHEEL_BYTES = {"scheduler": 200_000}
+LARGEST_WHEEL_BYTES = {"scheduler": 240_000}
 OTHERS_BYTES = 400_000
 
 

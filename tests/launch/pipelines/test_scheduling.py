@@ -82,8 +82,6 @@ def test_stragglers_are_those_of_the_configuration_and_evaluations_have_none(
 
 
 @pytest.mark.parametrize("value", ["{gain: 1}", "{gain: 0}", "{every_s: 0}", "{most: 0}", "{action: copy}"])
-def test_a_rule_for_stragglers_that_cannot_be_is_refused(
-    stage: Callable[..., RlvrStage], value: str
-) -> None:
+def test_a_rule_for_stragglers_that_cannot_be_is_refused(stage: Callable[..., RlvrStage], value: str) -> None:
     with pytest.raises(ConfigError, match=r"scheduling\.stragglers"):
         stage(f"stages.rlvr.rollout.scheduling.stragglers={value}")

@@ -205,7 +205,10 @@ def resumed(directory: Path, *steps: dict[str, Any], family: str = "qwen3") -> d
         if number + 1 == len(steps):
             own.save_pretrained(directory / "huggingface")
         close_groups()
-    read: PreTrainedModel = AutoModelForCausalLM.from_pretrained(directory / "huggingface")
+    saved: PreTrainedModel = AutoModelForCausalLM.from_pretrained(directory / "huggingface")
+    # Buffers that are no weights are not made as usual while the factories are redirected.
+    read = model(family)
+    read.load_state_dict(saved.state_dict())
     exported = furthest(LocalLearner(read, optimizer=SETTINGS).logprobs(batch), local.logprobs(batch))
     return {"logprobs": worst, "norm": norm, "updates": float(updates), "exported": exported}
 

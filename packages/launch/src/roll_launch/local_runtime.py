@@ -94,7 +94,9 @@ class LocalTrainer:
 class LocalActor:
     """`Actor` over an engine in this process; also what a dry run generates with."""
 
-    def __init__(self, engine: Engine, receiver: Receiver | None = None, *, deadline_s: float = 600.0) -> None:
+    def __init__(
+        self, engine: Engine, receiver: Receiver | None = None, *, deadline_s: float = 600.0
+    ) -> None:
         self.engine = engine
         self._replica = Replica(engine, receiver or InProcessReceiver(), deadline_s=deadline_s)
 

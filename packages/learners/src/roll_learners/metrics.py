@@ -30,9 +30,7 @@ class MetricTally:
 
     def metrics(self) -> dict[str, Metric]:
         """What was taken in so far, for the tally of another rank."""
-        return {
-            name: Metric(torch.cat(parts), reduction) for (name, reduction), parts in self._parts.items()
-        }
+        return {name: Metric(torch.cat(parts), reduction) for (name, reduction), parts in self._parts.items()}
 
     def results(self) -> dict[str, float]:
         """The metrics of the update; one without a value is left out."""

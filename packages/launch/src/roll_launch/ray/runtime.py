@@ -110,9 +110,7 @@ class RayRuntime:
         return critic
 
     async def start_reward_model(self, name: str, spec: RewardModelSpec) -> RewardModelRole:
-        model = RayRewardModel(
-            name, self._place(name, _many_calls(RewardModelActor, CPUS["reward_model"]))
-        )
+        model = RayRewardModel(name, self._place(name, _many_calls(RewardModelActor, CPUS["reward_model"])))
         await model.start(spec)
         return model
 
@@ -203,6 +201,4 @@ def _processors_of(stage: StageConfig) -> float:
 def _generating(replicas: int, rewards: RewardsConfig) -> float:
     """Of engines, graders and what these ask."""
     models = sum(model.replicas for model in rewards.models if model.placement == "own")
-    return (
-        CPUS["actor"] * replicas + CPUS["reward"] * rewards.workers + CPUS["reward_model"] * models
-    )
+    return CPUS["actor"] * replicas + CPUS["reward"] * rewards.workers + CPUS["reward_model"] * models

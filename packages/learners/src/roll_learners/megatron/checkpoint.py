@@ -60,8 +60,8 @@ def load_checkpoint(trained: MegatronModel[Any], directory: str | PathLike[str])
         raise LearnerError(f"{directory}: the sharded checkpoint does not fit this model: {error}") from error
     for number, part in enumerate(trained.loaded.parts):
         part.load_state_dict(loaded[f"part{number}"])
-    trained.adamw.take_state(loaded["optimizer"])
     trained.updates = int(loaded["updates"])
+    trained.adamw.take_state(loaded["optimizer"], trained.updates)
 
 
 def _state(trained: MegatronModel[Any], *, loading: bool) -> dict[str, Any]:

@@ -39,9 +39,9 @@ def data_parallel(parts: Sequence[DecoderModel], layout: MegatronLayout) -> list
 def _count_padding(buffer: Any) -> None:
     """Makes a buffer of several buckets save its state where it will look for it.
 
-    Megatron-Core 0.16 leaves the padding between buckets out of what it saves, but not out of its places, so that
-    parameters behind the first bucket (a head tied to the embedding begins a new one) come back as zeros. Padding
-    that counts as content is left in both.
+    Megatron-Core 0.16 leaves the padding between buckets out of what it saves, but not out of its places, so
+    that parameters behind the first bucket (a head tied to the embedding begins a new one) come back as
+    zeros. Padding that counts as content is left in both.
     """
     for bucket in buffer.buckets:
         bucket.numel_unpadded = bucket.grad_data.numel()
@@ -120,23 +120,26 @@ class ShardedAdamW:
                     moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
                     inner.state[parameter] = {"step": torch.tensor(0.0), **moments}
 
-    def take_state(self, state: Any) -> None:
-        """Takes on what a checkpoint filled, but for the settings, which stay this optimizer's.
+    def take_state(self, state: Any, updates: int) -> None:
+        """Takes on the moments that a checkpoint filled; the settings stay this optimizer's.
 
         Args:
-            state: Of the library's `sharded_state_dict`, loaded.
+            state: Of the library's `sharded_state_dict`, loaded. Layouts with and without expert parallelism
+                chain different numbers of optimizers, so only what is asked for by name of a tensor counts.
+            updates: Steps that were taken.
         """
         chained = self._chained()
         states = [state] if len(chained) == 1 else [state[number] for number in range(len(chained))]
         for each, own in zip(chained, states, strict=True):
             moments = own.pop("param_state")
-            each.load_state_dict(own)
+            settings = each.state_dict()
+            for group in settings["optimizer"]["param_groups"]:
+                group["step"] = float(updates)
+            each.load_state_dict(settings)
             counters = self._without_counters(each)
             each.load_parameter_state_from_fully_reshardable(moments)
             for entry, step in counters:
                 entry["step"] = step
-        for group in self.library.param_groups:
-            group["betas"], group["eps"] = tuple(self.settings.betas), self.settings.eps
 
     def _without_counters(self, optimizer: Any) -> list[tuple[dict[str, Any], torch.Tensor]]:
         """Takes the number of steps out of every state; returns each with a counter of its own.

@@ -206,7 +206,8 @@ class RlvrStage(Section):
             return
         if self.critics is not None:
             yield Finding(path=("critics",), message="not with learner.backend fsdp2", allowed="null")
-        if self.algorithm.kl is not None and self.algorithm.kl.estimator == "full":
+        kl = self.algorithm.overrides().get("kl")
+        if isinstance(kl, dict) and kl.get("estimator") == "full":
             yield Finding(
                 path=("algorithm", "kl", "estimator"), message="not with learner.backend fsdp2", got="full"
             )
