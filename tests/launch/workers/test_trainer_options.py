@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from roll_launch.config import ConfigError, PolicyLearnerConfig, RunConfig, load_text
+from roll_launch.export import export
 from roll_launch.models import ModelError, adapted_model, load_model
 from roll_launch.roles import ModelSpec, TrainerSpec
 from roll_launch.tasks.sort_letters import write_files
@@ -122,6 +123,9 @@ def test_an_adapter_alone_finds_the_model_that_it_was_trained_beside(make_spec: 
     whole = load_model(replace(spec.model, path=tmp_path / "whole")).state_dict()
     assert found.keys() == whole.keys()
     assert all(torch.equal(tensor, whole[name]) for name, tensor in found.items())
+    assert export(tmp_path / "checkpoint", tmp_path / "exported") == 0
+    exported = load_model(replace(spec.model, path=tmp_path / "exported")).state_dict()
+    assert all(torch.equal(tensor, whole[name]) for name, tensor in exported.items())
     with pytest.raises(ModelError, match=r"cannot read .*adapter_config\.json"):
         adapted_model(tmp_path / "whole")
     TrainerWorker(spec).save(tmp_path / "new", True)

@@ -84,7 +84,7 @@ def model_of(source: Path, *, stage: str | None = None) -> Path:
     Raises:
         ExportError: There is none.
     """
-    if (source / "config.json").is_file():
+    if _holds_model(source):
         return source
     directory = RunDirectory(root=source.resolve())
     if not directory.stages.is_dir():
@@ -93,7 +93,7 @@ def model_of(source: Path, *, stage: str | None = None) -> Path:
     found = []
     for name in names:
         model = directory.model(name)
-        newest = model if (model / "config.json").is_file() else store.newest(directory.checkpoints(name))
+        newest = model if _holds_model(model) else store.newest(directory.checkpoints(name))
         found += [newest] if newest is not None else []
     if not found:
         asked = "no stage" if stage is None else f"no stage {stage}"
@@ -101,19 +101,25 @@ def model_of(source: Path, *, stage: str | None = None) -> Path:
     return max(found, key=lambda path: path.stat().st_mtime)
 
 
+def _holds_model(directory: Path) -> bool:
+    return any((directory / name).is_file() for name in ("config.json", "adapter_config.json"))
+
+
 def _loaded(source: Path) -> "PreTrainedModel":
-    """The model of a directory, on the host; an adapter that lies alone is none."""
+    """The model of a directory, on the host, with an adapter merged into it."""
     from roll_learners.errors import LearnerError
     from roll_learners.fsdp2 import full_weights
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from roll_launch.architectures import ModelError
-    from roll_launch.models import pretrained_model
+    from roll_launch.models import adapted_model, pretrained_model
 
-    if not (source / "config.json").is_file():
-        adapter = " but an adapter" if (source / "adapter_config.json").is_file() else ""
-        raise ExportError(f"{source} has no config.json{adapter}: it holds no whole model")
+    adapter = (source / "adapter_config.json").is_file()
+    if not adapter and not (source / "config.json").is_file():
+        raise ExportError(f"{source} has no config.json: it holds no model")
     try:
+        if adapter:
+            return adapted_model(source)
         if not (source / SHARDS).is_dir():
             dtype = str(AutoConfig.from_pretrained(source, local_files_only=True).dtype or "float32")
             return pretrained_model(source, dtype=dtype.removeprefix("torch."))

@@ -10,10 +10,9 @@ from roll_scheduler.numbers import is_finite
 __all__ = [
     "SchedulerSnapshot",
     "StatefulPart",
-    "check_stateful",
     "cursor",
-    "restore_parts",
     "snapshot_or_new",
+    "stateful_parts",
 ]
 
 
@@ -157,15 +156,19 @@ def snapshot_or_new(resume: object) -> SchedulerSnapshot:
     return resume
 
 
-def check_stateful(parts: Mapping[str, object], reserved: Collection[str]) -> None:
-    """Refuses what could not be part of a snapshot, before anything runs.
+def stateful_parts(
+    parts: Mapping[str, StatefulPart], *, reserved: Collection[str], resume: SchedulerSnapshot | None
+) -> dict[str, StatefulPart]:
+    """The caller's parts, each with the state that was saved under its name.
 
     Args:
         parts: By name.
         reserved: Names that are taken.
+        resume: What to go on from; None begins anew.
 
     Raises:
-        SchedulerError: If a name is taken or no text, or a part has not the methods of `StatefulPart`.
+        SchedulerError: If a name is taken or no text, a part has not the methods of `StatefulPart`, or the
+            names of the snapshot differ; nothing is restored then.
     """
     for name, part in parts.items():
         if not isinstance(name, str) or name in reserved:
@@ -173,18 +176,9 @@ def check_stateful(parts: Mapping[str, object], reserved: Collection[str]) -> No
             raise SchedulerError(f"parts: got the name {name!r}, allowed is any other text than {taken}")
         if not isinstance(part, StatefulPart) or isinstance(part, type):
             raise SchedulerError(f"parts[{name!r}]: got {part!r}, allowed is a StatefulPart")
-
-
-def restore_parts(parts: Mapping[str, StatefulPart], saved: Mapping[str, Mapping[str, Any]]) -> None:
-    """Gives each part the state that was saved under its name.
-
-    Args:
-        parts: By name.
-        saved: A snapshot's `parts`.
-
-    Raises:
-        SchedulerError: If the names differ; none is restored then.
-    """
+    if resume is None:
+        return dict(parts)
+    saved = {name: state for name, state in resume.parts.items() if name not in reserved}
     if parts.keys() != saved.keys():
         raise SchedulerError(
             f"resume: the snapshot has parts {sorted(saved)}, the scheduler {sorted(parts)}; "
@@ -192,6 +186,7 @@ def restore_parts(parts: Mapping[str, StatefulPart], saved: Mapping[str, Mapping
         )
     for name, part in parts.items():
         part.restore(saved[name])
+    return dict(parts)
 
 
 def cursor(

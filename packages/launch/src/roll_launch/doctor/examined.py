@@ -14,7 +14,7 @@ from roll_launch.pipelines import specs
 from roll_launch.plan import RlvrPlan
 from roll_launch.processors import processors
 from roll_launch.roles import ModelSpec
-from roll_launch.weight_sync import TOLERANCE
+from roll_launch.weight_sync import tolerance_of
 from roll_launch.workers.actor import start_engine
 from roll_launch.workers.learners import build_learner
 
@@ -44,7 +44,7 @@ async def diagnose_stage(plan: RlvrPlan, model: ModelSpec) -> Diagnosis:
             directory=model.path or model.tokenizer,
             prompts=[prompt.token_ids for prompt in plan.prompts.prompts[:PROMPTS]],
             sampling=replace(plan.sampling, max_tokens=min(MOST_TOKENS, plan.sampling.max_tokens)),
-            tolerance=plan.stage.rollout.sync_tolerance or TOLERANCE[model.dtype],
+            tolerance=tolerance_of(plan.stage.rollout, model.dtype),
             float32=None if model.dtype == "float32" else float32,
         )
         try:

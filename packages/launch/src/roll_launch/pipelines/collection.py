@@ -102,19 +102,8 @@ class ReplicaWork(ABC):
 
     @staticmethod
     def pending(scheduler: RolloutScheduler[Prompt, Handle, Score]) -> Callable[[], str]:
-        """Describes the oldest tickets of `scheduler`, for the watchdog."""
-
-        def describe() -> str:
-            tickets = scheduler.pending_count()
-            shown = [
-                f"group {late.ticket.group} member {late.ticket.member} {late.state} for {late.age_s:.0f} s"
-                + (f" on {late.replica}" if late.replica else "")
-                for late in scheduler.pending(most=PENDING_SHOWN)
-            ]
-            more = tickets - len(shown)
-            return f"{tickets} tickets: " + "; ".join(shown) + (f"; and {more} more" if more else "")
-
-        return describe
+        """What holds up `scheduler`, and its oldest tickets, for the watchdog."""
+        return lambda: scheduler.why(most=PENDING_SHOWN).text()
 
     def _failed(self, kind: str, message: str) -> TicketFailed:
         self.last_failure = f"{kind}: {message}"

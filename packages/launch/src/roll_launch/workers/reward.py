@@ -1,9 +1,6 @@
 """A reward worker's work: decode, grade under a deadline, write rollouts for people to read."""
 
 import asyncio
-import json
-import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +18,7 @@ from roll_launch.config import placed_options
 from roll_launch.data import PromptEncoder
 from roll_launch.roles import RewardSpec, RolloutRecord
 from roll_launch.workers.placed_models import PlacedModels
+from roll_launch.workers.rollout_lines import finite, write_lines
 
 
 class RewardJudge:
@@ -57,20 +55,10 @@ class RewardJudge:
         Raises:
             OSError: The file is shorter than `offset`, or cannot be written.
         """
-        lines = [
-            json.dumps(self._line(record, completion), ensure_ascii=False, default=str) + "\n"
-            for record, completion in zip(records, completions, strict=True)
-        ]
-        with path.open("r+b" if path.exists() else "w+b") as file:
-            length = file.seek(0, os.SEEK_END)
-            if length < offset:
-                raise OSError(f"{path} has {length} bytes, but {offset} were written to it before")
-            file.truncate(offset)
-            file.seek(offset)
-            file.write("".join(lines).encode())
-            file.flush()
-            os.fsync(file.fileno())
-            return file.tell()
+        rows = (
+            self._line(record, completion) for record, completion in zip(records, completions, strict=True)
+        )
+        return write_lines(path, rows, offset=offset)
 
     def _line(self, record: RolloutRecord, completion: Completion) -> dict[str, object]:
         return {
@@ -81,12 +69,12 @@ class RewardJudge:
             "prompt": record.prompt,
             "response": self._encoder.decode(completion.token_ids),
             "reference": record.reference,
-            "score": _finite(record.score),
-            "reward": _finite(record.reward),
+            "score": finite(record.score),
+            "reward": finite(record.reward),
             "parsed": record.parsed,
             "tokens": record.tokens,
             "finish": record.finish,
-            "logprob": _finite(float(completion.logprobs.sum())),
+            "logprob": finite(float(completion.logprobs.sum())),
             "versions": list(completion.versions),
         }
 
@@ -109,8 +97,3 @@ def _made(spec: RewardSpec, placed: PlacedModels) -> Grader | None:
     scorers = {name: {"scorer": loaded.get(name) or placed.scorer(name)} for name in spec.model_names}
     options = placed_options({"name": spec.grader.name, "options": spec.grader.options}, scorers)
     return make_grader(spec.grader.name, **options["options"])
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no NaN: a missing verdict is null."""
-    return value if math.isfinite(value) else None

@@ -26,7 +26,7 @@ from roll_scheduler.queueing.longest_first import LengthEstimator
 from roll_scheduler.reports.diagnosis import Diagnosis
 from roll_scheduler.rounds.batch import Batch, Generated, Graded
 from roll_scheduler.routers.router import Router
-from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart, check_stateful, restore_parts
+from roll_scheduler.snapshot import SchedulerSnapshot, StatefulPart, stateful_parts
 from roll_scheduler.ticket import PendingTicket, Ticket
 
 __all__ = ["RolloutScheduler"]
@@ -110,11 +110,7 @@ class RolloutScheduler(Generic[P, C, S]):
             traits=None if traits is None else lambda group: traits(prompt(group)),
             tag=None if tag is None else lambda group: tag(prompt(group)),
         )
-        self._parts = dict(parts or {})
-        check_stateful(self._parts, OWN_PARTS)
-        if resume is not None:
-            saved = {key: state for key, state in resume.parts.items() if key not in OWN_PARTS}
-            restore_parts(self._parts, saved)
+        self._parts = stateful_parts(parts or {}, reserved=OWN_PARTS, resume=resume)
         self._policy = policy
         self._clock = clock
         self._admission: Admission[P] = Admission(

@@ -148,6 +148,16 @@ class RolloutConfig(Section):
                 got=f"{self.filters.most_uncertain}",
                 allowed="null with asynchrony or over_provision",
             )
+        stragglers, apart = self.scheduling.stragglers, self.asynchrony
+        kept = apart is not None and (apart.carry or apart.in_flight == "stop")
+        if stragglers is not None and stragglers.action == "move" and not kept:
+            yield Finding(
+                path=("scheduling", "stragglers", "action"),
+                message="moves completions with the tokens that they have, which are kept only by"
+                " asynchrony with carry or in_flight: stop",
+                got="move",
+                allowed="duplicate, or move with one of these",
+            )
         if self.filters.zero_spread and self.group_size == 1:
             yield Finding(
                 path=("filters", "zero_spread"),
