@@ -37,11 +37,13 @@ def models(shape: Shape) -> Iterator[type[BaseModel]]:
 
 
 def attributes_read() -> set[str]:
-    """Names of attributes in roll_launch outside of the configuration's own modules."""
+    """Names of attributes in roll_launch outside of the configuration's own modules, also in patterns."""
     (root,) = roll_launch.__path__
     sources = [path for path in Path(root).rglob("*.py") if "config" not in path.relative_to(root).parts]
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sources]
-    return {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    matched = {name for node in nodes if isinstance(node, ast.MatchClass) for name in node.kwd_attrs}
+    return matched | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
 def test_every_key_has_a_consumer() -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from roll_launch.config import RunConfig, load_text
 from roll_launch.dry_run import DryRuntime, DryTrainer
 from roll_launch.plan import StagePlan, plan_stages
-from roll_launch.roles import ScoredRollout, Trainer, TrainerSpec
+from roll_launch.roles import Handle, ScoredRollout, Trainer, TrainerSpec
 from roll_launch.run import Run
 from roll_launch.run_directory import RunDirectory
 from roll_launch.run_log import logged_to
@@ -28,7 +28,9 @@ CONSTANT = "stages.rlvr.rewards.grader={name: python, options: {callable: 'const
 class SkippingTrainer(DryTrainer):
     """Skips every update, because of the third sample of each batch."""
 
-    async def policy_step(self, samples: Sequence[ScoredRollout]) -> StepResult:
+    async def policy_step(
+        self, samples: Sequence[ScoredRollout], teachers: Sequence[Handle] = ()
+    ) -> StepResult:
         return self._skipped()
 
     async def supervised_step(self, samples: Sequence[Sample]) -> StepResult:

@@ -42,15 +42,15 @@ class _Slow(FaultyRuntime):
         actor.generate = slow
         return actor
 
-    async def start_trainer(self, spec):
+    async def start_trainer(self, spec, critics=()):
         trainer = DryTrainer()
         step = trainer.policy_step
 
-        async def slow(samples):
+        async def slow(samples, teachers=()):
             self._training = True
             await asyncio.sleep(0.05)
             self._training = False
-            return await step(samples)
+            return await step(samples, teachers)
 
         trainer.policy_step = slow
         return trainer

@@ -111,7 +111,7 @@ def test_a_reward_model_that_nobody_asks_is_refused() -> None:
 
 def test_every_key_of_an_objective_is_one_of_the_learners() -> None:
     """So that none is without effect: both sections are passed on whole."""
-    of_pairs = {key for name in PREFERENCE_LOSSES for key in PREFERENCE_LOSSES.part(name).parameters}
+    of_pairs = {key for name in PREFERENCE_LOSSES.names() for key in PREFERENCE_LOSSES.part(name).parameters}
     fields = {field.name for rule in (Preference, Kto, RewardModelRule) for field in dataclasses.fields(rule)}
     assert set(PreferenceConfig.model_fields) - {"preset"} == (of_pairs | fields) - {"loss", "options"}
     assert set(DistillationConfig.model_fields) == {field.name for field in dataclasses.fields(Distillation)}
