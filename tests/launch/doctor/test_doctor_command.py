@@ -29,7 +29,7 @@ stages:
       prompts_per_step: 2
       max_prompt_tokens: 32
       sampling: {{max_tokens: 12}}
-    rewards: {{grader: {{name: exact, options: {{after: ";"}}}}}}
+    rewards: {{grader: {{name: exact, options: {{after: ";"}}}}, overlong: {{buffer_tokens: 10}}}}
     learner: {{threads: 1, optimizer: {{learning_rate: 1.0e-3}}}}
     steps: 2
 """
