@@ -51,7 +51,9 @@ def doctor_logprobs(
     plans = plan_stages(loaded.config, directory)
     plan = _chosen(plans, stage)
     model = _weights(plans, plan) if run is None else _weights_of_run(run, plan)
-    messages.print(f"stage {plan.stage.name}: weights of {_named(model)}, in this process", markup=False)
+    messages.print(
+        f"stage {plan.stage.name}: weights of {_named(model)}, in this process", markup=False, soft_wrap=True
+    )
     console = Console(file=sys.stdout, soft_wrap=True, highlight=False)
     logged = _logged(run, plan.stage.name) if run is not None else {}
     if logged:
@@ -72,7 +74,7 @@ def doctor_logprobs(
         json_path = run.root / "doctor" / "logprobs.json"
     if json_path is not None:
         write_json(json_path, {"stage": plan.stage.name, "logged": logged, **as_json(diagnosis)})
-        messages.print(f"written to {json_path}", markup=False)
+        messages.print(f"written to {json_path}", markup=False, soft_wrap=True)
     return 0 if diagnosis.cause is None else 1
 
 
