@@ -13,12 +13,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import ray
 from roll_launch.dry_run import DryTrainer
 from roll_launch.ray.actors import RewardActor, RolloutActor, TrainerActor
 from roll_launch.ray.handles import RayActor, RayRewardWorker, RayTrainer, Remote, kill
+from roll_launch.replica import Replica
 from roll_launch.roles import (
     Actor,
     ActorSpec,
@@ -43,6 +45,7 @@ from roll_rollout import (
     pack_buckets,
     weights_checksum,
 )
+from roll_rollout.sync import InProcessReceiver
 
 CONCURRENT_CALLS = 8192
 TRAINED_TOKENS = "benchmark/trained_tokens"
@@ -189,7 +192,12 @@ class FakeTrainerWorker:
         self._steps = 0
 
     def policy_step(
-        self, completions: Sequence[Completion], rewards: Sequence[float], groups: Sequence[int]
+        self,
+        completions: Sequence[Completion],
+        rewards: Sequence[float],
+        groups: Sequence[int],
+        domains: Sequence[str],
+        teachers: Sequence[object],
     ) -> StepResult:
         self._steps += 1
         tokens = sum(len(completion) for completion in completions)
@@ -217,8 +225,9 @@ class FakeRolloutActor(RolloutActor):
     def __init__(self, tokens: int, longest_s: float) -> None:
         self._made = FakeEngine(tokens, longest_s)
 
-    async def start(self, spec: ActorSpec) -> None:
-        self._engine = self._made  # type: ignore[assignment]  # as much of one as is called
+    async def start(self, name: str, spec: ActorSpec) -> None:
+        engine: Any = self._made  # as much of one as is called
+        self._replica = Replica(engine, InProcessReceiver(), deadline_s=60.0)
 
 
 class FakeRewardActor(RewardActor):
@@ -231,7 +240,7 @@ class FakeRewardActor(RewardActor):
 class FakeTrainerActor(TrainerActor):
     """The package's actor with a trainer that computes nothing."""
 
-    def start(self, spec: TrainerSpec) -> None:
+    def start(self, spec: TrainerSpec, critics: Sequence[object]) -> None:
         self._worker = FakeTrainerWorker()  # type: ignore[assignment]  # as much of one as is called
 
 

@@ -19,7 +19,7 @@ def _resume(workspace: Path, *arguments: str) -> Finished:
         cwd=workspace,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=400,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     return Finished(code=done.returncode, out=done.stdout, err=done.stderr, directory=workspace / "run")
@@ -84,7 +84,7 @@ def test_a_resume_that_cannot_be_says_why_in_a_moment(workspace: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(800)
 def test_a_run_begun_without_ray_goes_on_under_it(workspace: Path, undisturbed: Path) -> None:
     run = _start(workspace, "run")
     run.wait_for_step("rlvr", 3)

@@ -148,6 +148,14 @@ class RolloutConfig(Section):
                 got=f"{self.filters.most_uncertain}",
                 allowed="null with asynchrony or over_provision",
             )
+        yield from self._straggler_findings()
+        if self.filters.zero_spread and self.group_size == 1:
+            yield Finding(
+                path=("filters", "zero_spread"),
+                message="leaves out every group of 1; raise group_size or switch it off",
+            )
+
+    def _straggler_findings(self) -> Iterator[Finding]:
         stragglers, apart = self.scheduling.stragglers, self.asynchrony
         kept = apart is not None and (apart.carry or apart.in_flight == "stop")
         if stragglers is not None and stragglers.action == "move" and not kept:
@@ -157,9 +165,4 @@ class RolloutConfig(Section):
                 " asynchrony with carry or in_flight: stop",
                 got="move",
                 allowed="duplicate, or move with one of these",
-            )
-        if self.filters.zero_spread and self.group_size == 1:
-            yield Finding(
-                path=("filters", "zero_spread"),
-                message="leaves out every group of 1; raise group_size or switch it off",
             )
