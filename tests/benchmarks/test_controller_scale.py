@@ -49,7 +49,11 @@ async def test_through_ray_the_driver_holds_references_and_the_trainer_gets_ever
         )
         rollout = await actor.generate(request)
         assert rollout.tokens == tokens
-        where = ray.experimental.get_object_locations([rollout.completion])[rollout.completion]
+        for _ in range(100):  # the owner hears of the location a little later
+            where = ray.experimental.get_object_locations([rollout.completion])[rollout.completion]
+            if where["node_ids"]:
+                break
+            await asyncio.sleep(0.1)
         assert where["node_ids"] and where["object_size"] > tokens * 8, "it lies in a node's object store"
         trained = await trainer.policy_step(
             [ScoredRollout(completion=rollout.completion, reward=1.0, group=0)] * 3

@@ -62,6 +62,8 @@ def _changed(learner: Layers, share: float) -> None:
 
 
 def _report(benchmark: BenchmarkFixture, copy: tuple[float, float], processor: list[float]) -> None:
+    if benchmark.stats is None:  # timing is disabled
+        return
     wall, busy = benchmark.stats.stats.median, float(np.median(processor[-ROUNDS:]))
     benchmark.extra_info["GB/s"] = round(MB * 1.048576e-3 / wall, 2)
     benchmark.extra_info["of one copy, wall"] = round(copy[0] / wall, 2)
