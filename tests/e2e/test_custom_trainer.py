@@ -33,9 +33,9 @@ def test_a_few_steps_of_it_run_from_end_to_end(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_it_learns_what_the_quickstart_learns(tmp_path: Path) -> None:
-    before, after = asyncio.run(_example().train(tmp_path))
+    before, after = asyncio.run(_example().train(tmp_path, policy_steps=50))
     assert 0.30 <= before <= 0.60
-    assert after >= 0.90
+    assert after >= 0.85
 
 
 def test_it_fits_on_a_page_and_uses_neither_ray_nor_yaml() -> None:

@@ -17,6 +17,6 @@ def test_the_quickstart_learns_to_sort_letters(launch: Callable[..., Finished]) 
 
 
 def test_a_control_with_learning_rate_zero_stays_flat(launch: Callable[..., Finished]) -> None:
-    done = launch("stages.rlvr.learner.optimizer.learning_rate=0", "stages.rlvr.steps=20", timeout=850)
+    done = launch("stages.rlvr.learner.optimizer.learning_rate=0", "stages.rlvr.steps=8", timeout=850)
     assert done.code == 0, done.err
     assert abs(done.summary["eval/accuracy/after"] - done.summary["eval/accuracy/before"]) < 1e-9
